@@ -19,14 +19,12 @@ from tools.build import build_book
 from tools.machine import chromium as tools_chromium
 
 TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-
 PLAIN_PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><meta charset="utf8">
 <meta name="viewport" content="width=device-width"><title>Widgets</title>
 <style>html[data-theme="dark"] {{ background: #14181e; color: #ced6dd;
 --pst-color-text-base: #ced6dd; --pst-color-text-muted: #9ca4af; --pst-color-background: #14181e;
 --pst-color-surface: #222832; --pst-color-border: #48566b; }}</style>
 <main><h1>Widgets</h1>{body}</main></html>"""
-
 UNFOLD = "document.querySelectorAll('.lc-more').forEach((more) => { more.open = true; })"
 STILL = "<style>html .lc { --lc-move: 0ms; }</style>"
 """What a picture shows is read at once: nothing is on its way."""

@@ -10,8 +10,7 @@ from llmcourse.model import ModelConfig, Transformer
 from llmcourse_classroom.widget import bundle
 from llmcourse_classroom.widgets.live import SHAPE
 
-ENGINE = "live/worker.js"
-ARITHMETICS = ["relaxed SIMD", "SIMD", "JavaScript"]
+ENGINE, ARITHMETICS = "live/worker.js", ["relaxed SIMD", "SIMD", "JavaScript"]
 
 # What runs in the page beside the engine: 32-bit numbers travel as base64.
 CALL = """async ([engine, helpers, body, given]) => {
@@ -78,12 +77,10 @@ AWKWARD = ModelConfig(
 
 
 def shape_of(config, batch_size):
-    """Return what the engine is told of a model."""
     return {name: getattr(config, name) for name in SHAPE} | {"batch_size": batch_size}
 
 
 def generic_model(config, generator, scale=0.3):
-    """Return a model whose weights are generic: nothing near 0 or 1."""
     model = Transformer(config, generator=generator)
     for weight in model.parameters():
         weight.data += scale * torch.randn(weight.shape, generator=generator)
@@ -91,7 +88,6 @@ def generic_model(config, generator, scale=0.3):
 
 
 def flat_weights(model):
-    """Return all weights in one array, in the order of the package."""
     return torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
 
 
@@ -120,5 +116,4 @@ THREAD = """
 
 
 def start_of(widget, **more):
-    """Return what a thread is sent first."""
     return {"config": widget.config, "text": widget.text, "seed": 3, **more}

@@ -9,10 +9,7 @@ from tests.browser.kit import holds, noted, pictured, said, value
 
 
 def has_facts(
-    page: Page,
-    *facts: str,
-    picture: Sequence[str] = (),
-    values: Mapping[str, str] | None = None,
+    page: Page, *facts: str, picture: Sequence[str] = (), values: Mapping[str, str] | None = None
 ) -> None:
     """Assert that the sentence and the first picture have these facts, and fields these values."""
     if facts:
@@ -48,20 +45,17 @@ def enter(
 
 
 def choose(page: Page, name: str, option: str, *facts: str, **shown: Any) -> None:
-    """Choose one of a list of options; the sentence then has these facts."""
     page.get_by_label(name, exact=True).select_option(option)
     has_facts(page, *facts, **shown)
 
 
 def press(page: Page, name: str, *facts: str, times: int = 1, **shown: Any) -> None:
-    """Press a button; the sentence then has these facts."""
     for _ in range(times):
         page.get_by_role("button", name=name, exact=True).click()
     has_facts(page, *facts, **shown)
 
 
 def keys(page: Page, control: str, pressed: str, *facts: str, **shown: Any) -> None:
-    """Go to a slider, box or list, and press keys; the sentence then has these facts."""
     page.get_by_label(control, exact=True).focus()
     for key in pressed.split():
         page.keyboard.press(key)
@@ -69,7 +63,6 @@ def keys(page: Page, control: str, pressed: str, *facts: str, **shown: Any) -> N
 
 
 def by_key(page: Page, name: str, *facts: str, **shown: Any) -> None:
-    """Press a button with the Enter key; the sentence then has these facts."""
     page.get_by_role("button", name=name, exact=True).press("Enter")
     has_facts(page, *facts, **shown)
 

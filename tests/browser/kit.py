@@ -58,8 +58,7 @@ def holds(text: str, *facts: str) -> None:
 
 def _whole(fact: str) -> str:
     before = r"(?<!\d)(?<!\d[.,])" if fact[:1].isdigit() else ""
-    after = r"(?!\d)" if fact[-1:].isdigit() else ""
-    return before + re.escape(fact) + after
+    return before + re.escape(fact) + (r"(?!\d)" if fact[-1:].isdigit() else "")
 
 
 def numbers(text: str) -> list[float]:
@@ -88,7 +87,6 @@ def table(page: Page, caption: str = "") -> list[list[str]]:
 # --- looking over
 
 CONTROLS = ".lc button, .lc input, .lc select, .lc textarea, .lc summary"
-
 FAULTS = """(controls) => {
   const found = [], root = document.documentElement, box = (one) => one.getBoundingClientRect();
   const named = (one) => `${one.localName} “${(one.ariaLabel || one.textContent).slice(0, 60)}”`;
@@ -129,7 +127,6 @@ FAULTS = """(controls) => {
     if (/\\bundefined\\b|\\[object/.test(textContent)) found.push(`it says “${textContent}”`);
   return found.slice(0, 20);
 }"""
-
 LISTEN = """(controls) => {
   const all = [...document.querySelectorAll(controls)];
   const wanted = all.filter((one) => one.checkVisibility() && !one.disabled);
@@ -141,7 +138,6 @@ LISTEN = """(controls) => {
   });
   return document.querySelectorAll(".lc *").length && wanted.length;
 }"""
-
 IMPOSSIBLE = """() => {
   const found = [], said = document.querySelector(".lc [role=alert]");
   const fields = document.querySelectorAll(".lc input[type=number]");

@@ -68,7 +68,6 @@ def funnel_board(**state):
 
 
 BATCH_RUNS = {2: [1066.3, 1102.4, 1110.0], 32: [112.3, 120.5], 128: [63.5]}
-
 MIXING_LAW = [(1.0, 0.5, (0.0, 1.2, 1.6)), (1.5, 0.9, (1.1, 0.0, 0.7)), (2.0, 1.2, (0.4, 0.5, 0.0))]
 """A law of three sources: c, k and t of each."""
 
@@ -112,7 +111,6 @@ def isoflop_valley(**state):
 
 
 def leak_rows(*, seeds=3, half=50):
-    """Rows of three numbers of copies and of a leak in other words."""
     rows = []
     for name, leaked, fresh in (("0", 5, 6), ("16", 20, 4), ("64", 41, 5), ("64 retold", 17, 5)):
         copies = int(name.split()[0])
@@ -137,7 +135,6 @@ def leak_rows(*, seeds=3, half=50):
 
 
 def leak_board(rows=None, **state):
-    """A test of which half leaks, and the search by runs of 3 and of 13 words."""
     given = {"half": 50, "options": 10, "lengths": [3, 13]}
     return widgets.LeakBoard(rows or leak_rows(), **given | state)
 
@@ -194,9 +191,7 @@ PROGRAMS = {
     "curves": "x = .7; y = 2e-1\n"
     "end = tanh(x) * relu(x) + relu(y) + log(x * 2) ** 3 - 1 / y + x ** -1.5 + 2 ** 3 * 0.5",
 }
-
-BOARD_TOKENS = [f"·w{n}" for n in range(300)]
-CONTEXTS = ["The state of the", "We must"]
+BOARD_TOKENS, CONTEXTS = [f"·w{n}" for n in range(300)], ["The state of the", "We must"]
 
 
 def board_scores():
@@ -218,8 +213,7 @@ CURVES = {
 
 
 def rate_runs(num_points=60, every=5):
-    draw = random.Random(0)
-    runs = []
+    draw, runs = random.Random(0), []
     for name, (rate, curve) in CURVES.items():
         shares = [i / num_points for i in range(num_points)]
         train = [curve(t) + draw.gauss(0, 0.02) for t in shares]
@@ -288,8 +282,7 @@ def largest_run():
     return widgets.RunScrubber(list(range(17)), [1.234] * 600, samples, weights)
 
 
-WEIGHT_STEPS = [0, 10, 50, 200]
-WEIGHT_LOSSES = [6.2, 4.5, 2.5, 1.75]
+WEIGHT_STEPS, WEIGHT_LOSSES = [0, 10, 50, 200], [6.2, 4.5, 2.5, 1.75]
 FEW = "its largest directions alone"
 
 
@@ -324,7 +317,6 @@ def hardly_moved():
 
 
 def conversations():
-    """A conversation of seven tokens and one of three, each with the losses of two models."""
     tokens = ["<|user|>", "two?", "<|end|>", "<|assistant|>", "Two", ".", "<|end|>"]
     roles = ["template", "user", "user", "template", "assistant", "assistant", "assistant"]
     before, after = [5, 4, 7, 8, 3, 7], [5.5, 6, 4, 0.7, 0.1, 0.1]
@@ -340,9 +332,7 @@ def answer_loss(**state):
 
 
 def hacking_scores(*, seeds=2):
-    """A score whose gold turns, and one whose gold does not."""
-    kls = [0.0, 0.5, 1.0, 2.0, 4.0]
-    turning = [0.0, 0.6, 0.8, 0.5, -0.1]
+    kls, turning = [0.0, 0.5, 1.0, 2.0, 4.0], [0.0, 0.6, 0.8, 0.5, -0.1]
     return [
         {
             "name": name,
@@ -372,8 +362,7 @@ def largest_hacking():
 
 
 def largest_answers():
-    rng = random.Random(0)
-    names = [f"after {n} steps" for n in range(6)]
+    rng, names = random.Random(0), [f"after {n} steps" for n in range(6)]
     chats = [
         {
             "name": f"conversation {n}",
@@ -546,9 +535,6 @@ def chapter_map(**state):
 
 LONG = "a very long name of a precaution that is on"
 HUGE_LOSSES = {"losses": [1e-9, 1e5, 1e12, 3, 4, 5], "norms": [0, 1e9, 1e-7, 3, 2, 2]}
-
-
-OVER = widgets.CrashLab.files.options[-1]
 AFTER = widgets.CrashLab.crash_when.options[-1]
 
 
@@ -679,7 +665,7 @@ ENTRIES = [
     ),
     entry(
         widgets.CrashLab,
-        state(every=1, crash_step=24, files=OVER, weights=False),
+        state(every=1, crash_step=24, files=widgets.CrashLab.files.options[-1], weights=False),
         state(crash_step=1, shown=0),
         state(crash_step=24, every=12, crash_when=AFTER, moments=False),
     ),

@@ -33,8 +33,7 @@ def test_a_conversation_of_a_page_asks_nobody_else(chromium):
             expect(said).to_have_count(0)
             say(page, "e")
             expect(said.last).to_have_text("heard e at 0.8")
-            assert violations(page) == []
-            assert visit.outside(root) == []
+            assert (violations(page), visit.outside(root)) == ([], [])
             # Chromium calls a stream aborted that was read to its end; its text is held above.
             assert [each for each in visit.errors if not each.startswith(f"failed: {root}")] == []
 

@@ -41,7 +41,6 @@ def widget_classes():
 
 
 def payload(widget):
-    """Return what a page is given of a widget: its state and its module."""
     return json.loads(re.search(r'-state">(.*?)</script>', widget.page(), re.DOTALL)[1])
 
 

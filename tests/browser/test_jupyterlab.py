@@ -34,7 +34,6 @@ PROSE = """cells => cells.map(cell => {
   for (const code of text.querySelectorAll("code, mjx-container")) code.remove();
   return text.textContent;
 })"""
-
 RUN_ALL = """async () => {
   const { sessionContext } = jupyterapp.shell.currentWidget;
   await sessionContext.ready;
@@ -129,12 +128,10 @@ def test_a_chapter_runs_shows_listings_and_its_widget_moves(opened):
     assert (
         page.locator("[data-mime-type='application/vnd.jupyter.error']").all_text_contents() == []
     )
-
     source, name = listing(topological_order, plain=True)
     shown = page.locator(".jp-OutputArea .jp-RenderedMarkdown").filter(has_text=name)
     assert shown.locator("pre").text_content().strip() == source
     assert shown.locator("pre span").count() > 20, "coloured"
-
     widget = page.locator(".jp-OutputArea .lc")
     status = widget.get_by_role("status")
     before = status.text_content()

@@ -238,9 +238,7 @@ PLAYERS = [
 
 
 @pytest.mark.parametrize(("make", "on_its_way", "start", "end"), PLAYERS)
-def test_play_moves_and_with_reduced_motion_the_end_comes_at_once(
-    show, make, on_its_way, start, end
-):
+def test_play_moves_and_in_reduced_motion_the_end_comes_at_once(show, make, on_its_way, start, end):
     page = show(make())
     hands.press(page, "Play")
     page.wait_for_function(
@@ -284,19 +282,10 @@ def test_on_a_phone_the_picture_is_in_sight_while_a_slider_is_held(show, far):
 
 def test_shares_counts_and_lists_in_words(arithmetic):
     """Mutants: 100 % for what is less than all, 0 % for what is more than nothing."""
-    said = {
-        (0,): "0 %",
-        (1,): "100 %",
-        (0.12345,): "12.3 %",
-        (0.12345, 2): "12 %",
-        (0.00049,): "under 0.1 %",
-        (-1e-8,): "under 0.1 %",
-        (0.9994,): "99.9 %",
-        (0.9996,): "over 99.9 %",
-        (0.994, 2): "99 %",
-        (0.996, 2): "over 99 %",
-        (12.345,): "1,230 %",
-    }
+    said = {(0,): "0 %", (1,): "100 %", (0.12345,): "12.3 %", (0.12345, 2): "12 %"}
+    said |= {(0.00049,): "under 0.1 %", (-1e-8,): "under 0.1 %", (0.9994,): "99.9 %"}
+    said |= {(0.9996,): "over 99.9 %", (0.994, 2): "99 %", (0.996, 2): "over 99 %"}
+    said |= {(12.345,): "1,230 %"}
     agrees(arithmetic, Bowl, "percent", said, lambda *case: said[case])
     counts = {(1, "rank"): "1 rank", (0, "rank"): "0 ranks", (1_200, "box", "boxes"): "1,200 boxes"}
     agrees(arithmetic, Bowl, "plural", counts, lambda *case: counts[case])

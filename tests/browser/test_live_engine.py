@@ -34,7 +34,6 @@ every_arithmetic = pytest.mark.parametrize("arithmetic", ARITHMETICS)
 
 @cache
 def package_run(name):
-    """Return first weights, batches, learning rates, losses and norms of 12 steps of train."""
     small = small_run().replace(corpus_bytes=200_000, validation_tokens=1_000)
     config = {
         "small": small,
@@ -51,12 +50,9 @@ def package_run(name):
         with run.watched_by(note):
             for _ in range(12):
                 reports.append(phases.step(run))
-    given = {
-        "config": shape_of(config.model, config.batch_size),
-        "weights": as_text(first),
-        "batches": [[as_text(part, np.uint16) for part in batch] for batch in batches],
-        "rates": [report.learning_rate for report in reports],
-    }
+    given = {"config": shape_of(config.model, config.batch_size), "weights": as_text(first)}
+    given |= {"batches": [[as_text(part, np.uint16) for part in batch] for batch in batches]}
+    given |= {"rates": [report.learning_rate for report in reports]}
     return given, np.array([[report.loss, report.gradient_norm] for report in reports])
 
 
@@ -74,7 +70,6 @@ TWELVE_STEPS = """
 
 
 def far_from_the_package(found, expected):
-    """Return whether twelve steps are farther from the package's than rounding explains."""
     off = np.abs(np.array(found) - expected)
     return bool(off[0].max() > 1e-6 or off[:, 0].max() > 5e-4)
 

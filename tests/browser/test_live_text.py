@@ -11,14 +11,7 @@ from llmcourse import nutshell
 from llmcourse.data.corpus import stories
 from llmcourse_classroom.widgets import LiveRun
 from llmcourse_classroom.widgets.live import small_run
-from tests.browser.engine import (
-    AWKWARD,
-    as_array,
-    as_text,
-    flat_weights,
-    generic_model,
-    shape_of,
-)
+from tests.browser.engine import AWKWARD, as_array, as_text, flat_weights, generic_model, shape_of
 
 
 @cache

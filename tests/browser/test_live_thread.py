@@ -10,7 +10,6 @@ from tests.browser.registry import tiny_live_run
 
 
 def simd(**given):
-    """Return what a thread of a run of very few weights is sent first."""
     return start_of(tiny_live_run(**given), arithmetic="SIMD")
 
 
@@ -40,8 +39,7 @@ def test_a_run_that_was_ended_goes_on_bit_for_bit(engine):
         const bits = (state) => ["weights", "means", "squares"].map((name) => textOf(state[name]));
         return [expected, losses, bits(last), bits(end)];""",
     )
-    assert found[0] == found[1]
-    assert found[2] == found[3]
+    assert (found[0], found[2]) == (found[1], found[3])
 
 
 def test_going_back_and_on_gives_the_same_steps(engine):

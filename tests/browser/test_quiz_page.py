@@ -11,7 +11,6 @@ from tests.browser.visits import axe_in_both_themes
 THEME = """<style>[hidden] { display: none !important; }
 legend { float: left; width: 100%; font-size: 1.5rem; margin-bottom: 0.5rem; }
 fieldset { border: 0; padding: 0; } p { margin: 0 0 1.15rem; font-size: 1.2rem; }</style>"""
-
 TEXT = """
 [[question]]
 text = "{question}"
@@ -127,8 +126,7 @@ def test_a_screen_reader_is_told_the_explanation(shown):
 
 
 def test_a_screen_reader_is_told_questions_and_options(shown):
-    page = shown()
-    nodes = heard(page)
+    nodes = heard(shown())
     groups = [name for role, name, _ in nodes if role == "group"]
     assert groups[:2] == ["1. Which of 0?", "2. Which of 1?"]
     radios = [name for role, name, _ in nodes if role == "radio"]

@@ -32,12 +32,10 @@ class Either:
 
 
 def changed(make, right):
-    """Return what makes a widget of what is right, but for a change."""
     return lambda change: make(**right | change)
 
 
 def with_first(make, rows):
-    """Return what makes a widget of rows, the first of them changed."""
     return lambda change: make([rows[0] | change, *rows[1:]])
 
 
@@ -62,38 +60,25 @@ def live_run(change):
     return widgets.LiveRun(config, registry.story_merges(43), floor=0.4)
 
 
-CALM = registry.spiky_run([])
-CLIPPED = registry.spiky_run(["clipping"])
+CALM, CLIPPED = registry.spiky_run([]), registry.spiky_run(["clipping"])
 CHAPTER = {"number": "00", "slug": "a", "title": "A", "part": "P", "minutes": 5}
-PHASED = registry.loop_phases()
-MATRICES = registry.run_matrices()
-EVENTS = registry.machine_events()
-LEAKS = registry.leak_rows()
-RATES = registry.rate_runs()
-AXIS = registry.axis_models()
-CHATS = registry.conversations()
-SCORES = registry.hacking_scores()
+PHASED, MATRICES = registry.loop_phases(), registry.run_matrices()
+EVENTS, LEAKS = registry.machine_events(), registry.leak_rows()
+RATES, AXIS = registry.rate_runs(), registry.axis_models()
+CHATS, SCORES = registry.conversations(), registry.hacking_scores()
 SMALL = registry.SMALL_LAW
 KEPT = {"gpus": 1_024, "gpu_mtbf_h": 50_677, "save_s": 59.9, "restart_s": 3_599}
 ONES = np.ones((2, 2))
 MERGES = [(bytes([a]), bytes([b])) for a, b in itertools.product(range(50), range(50))]
-
 make_axis = functools.partial(widgets.LossAxis, beginnings=registry.BEGINNINGS, floor=0.38)
 make_shapes = {"steps": [0, 1], "matrices": [ONES] * 2, "losses": [2.0, 1.0]}
 make_world = {"names": ["a", "b", "c"], "reference": [0.5, 0.3, 0.2], "utilities": [0, 1, 2]}
 make_mixture = {"sources": ["a", "b", "c"], "law": registry.MIXING_LAW, "measured": []}
-make_board = {
-    "contexts": registry.CONTEXTS,
-    "logits": registry.board_scores(),
-    "tokens": registry.BOARD_TOKENS,
-}
-
-LAW = registry.MIXING_LAW[:2]
-SPLIT = "shares are 0 or more and add to 1"
+make_board = {"contexts": registry.CONTEXTS, "logits": registry.board_scores()}
+make_board |= {"tokens": registry.BOARD_TOKENS}
+LAW, SPLIT = registry.MIXING_LAW[:2], "shares are 0 or more and add to 1"
 THREE = "three sources of different names"
 POSSIBLE = "a share from 1e-06 to 1 for each answer"
-TOGETHER = "0 tokens together"
-
 VALUES = {
     changed(widgets.AttentionMap, {}): [
         (keys_of((2, 1, 9, 4, 6), (2, 1, 9, 2, 6)), "take one text of the batch"),
@@ -267,7 +252,7 @@ VALUES = {
         ({"measured": [[[1, 0, 0], [1, 1]]]}, "a number for each of three"),
     ],
     lambda lengths: widgets.PackingBoard(lengths, 8): [
-        (Either([], [0, 0]), TOGETHER),
+        (Either([], [0, 0]), "0 tokens together"),
         ([3, -1], "document 1 has -1 tokens"),
         ([1] * 65, "at most 64 documents, not 65"),
         ([8_193], "8,193 tokens together; give 1 to 8,192"),
@@ -376,13 +361,11 @@ VALUES = {
         ({"matrices": [ONES, np.full((2, 2), np.nan)]}, "step 1: a weight is not"),
     ],
 }
-
 TYPES = {
     widgets.BlockTapper: [("llama3_8b", "ModelConfig")],
     widgets.MergeBoard: [("gpt2", "Tokenizer")],
     widgets.TokenStrip: [([{"name": "s", "tokens": ["a"], "colour": 1}], "colour")],
 }
-
 TRAITS = {
     changed(widgets.GoodputPlanner, {}): [
         ({"kept": {"gpus": 3}}, "kept must have gpus, gpu_mtbf_h, save_s, restart_s"),
@@ -397,7 +380,6 @@ TRAITS = {
         ({"biases": [0, 0, 0, 0]}, "biases must be 8 numbers, got 4")
     ],
 }
-
 ROWS = [
     pytest.param(make, error, given, message, id=f"{error.__name__}: {message[:40]}")
     for error, table in ((ValueError, VALUES), (TypeError, TYPES), (traitlets.TraitError, TRAITS))
@@ -413,9 +395,8 @@ def test_what_cannot_be_is_refused(make, error, given, message):
         make(given)
 
 
-NO_NUMBER = "number is such as '00'"
 SET = [
-    (registry.chapter_map, "progress", {"0": "done"}, NO_NUMBER),
+    (registry.chapter_map, "progress", {"0": "done"}, "number is such as '00'"),
     (registry.chapter_map, "progress", {"00": "finished"}, "'reading' or 'done'"),
     (registry.chapter_map, "progress", {"00": "not begun"}, "left out"),
     *(

@@ -25,8 +25,7 @@ def address(tmp_path_factory):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_report_can_be_read_by_everybody_and_asks_nobody(theme, address, chromium):
     with opened(chromium, address, color_scheme=theme) as (page, visit):
-        assert page.locator("section").count() == 16
-        assert page.get_by_role("img").count() == 2
+        assert (page.locator("section").count(), page.get_by_role("img").count()) == (16, 2)
         assert "lowest 0.61 at 2" in page.get_by_role("img").last.locator("title").text_content()
         assert page.get_by_role("row", name="share 0.5 (0.4 to 0.6)").count() == 1
         for width in (1200, 360):
@@ -36,5 +35,4 @@ def test_a_report_can_be_read_by_everybody_and_asks_nobody(theme, address, chrom
         page.locator("nav a").last.focus()
         page.keyboard.press("Enter")
         assert page.url.endswith("#times")
-        assert visit.requests == [address]
-        assert visit.errors == []
+        assert (visit.requests, visit.errors) == ([address], [])

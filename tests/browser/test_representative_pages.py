@@ -8,13 +8,9 @@ from playwright.sync_api import expect
 from tests.browser import visits
 from tests.browser.every_page import faults
 
-MARKS = {
-    "a widget": ("chapters", 'class="lc-host"'),
-    "mathematics": ("chapters", "<mjx-container"),
-    "an exercise": ("exercises", ""),
-    "search": ("others", 'id="search-results"'),
-    "a listing": ("sources", ""),
-}
+MARKS = {"a widget": ("chapters", 'class="lc-host"'), "mathematics": ("chapters", "<mjx-container")}
+MARKS |= {"an exercise": ("exercises", ""), "search": ("others", 'id="search-results"')}
+MARKS |= {"a listing": ("sources", "")}
 
 
 @pytest.mark.parametrize("kind", MARKS)
@@ -27,16 +23,11 @@ def test_a_server_shows_the_same_as_a_file(book, chromium, kind):
 
 
 def test_examples_have_every_kind_of_element(tmp_path):
-    words = {
-        "short": "<p>a</p>",
-        "plain": "<p>one</p><p>two</p>",
-        "table": "<p>one</p><table><td>1</td></table>",
-        "long": "<p>one</p><p>two</p><p>three</p>",
-        "coloured": '<p>one</p><p style="color: #eee">2</p>',
-        "unicode": "<p>één</p>",
-        "skips": "<h2>a</h2><h4>b</h4>",
-        "wide": f"<i>{'x' * 40}</i>\n",
-    }
+    words = {"short": "<p>a</p>", "plain": "<p>one</p><p>two</p>"}
+    words |= {"table": "<p>one</p><table><td>1</td></table>"}
+    words |= {"long": "<p>one</p><p>two</p><p>three</p>"}
+    words |= {"coloured": '<p>one</p><p style="color: #eee">2</p>', "unicode": "<p>één</p>"}
+    words |= {"skips": "<h2>a</h2><h4>b</h4>", "wide": f"<i>{'x' * 40}</i>\n"}
     for name, text in words.items():
         (tmp_path / f"{name}.html").write_text(text, encoding="utf8")
     chosen = visits.examples(sorted(tmp_path.iterdir()))
@@ -85,8 +76,7 @@ def test_a_chapter_whose_first_picture_is_late_is_found(opens, words, late):
     page = opens(text.replace("%", "vh"))
     found = page.evaluate(visits.LATE, 2)
     page.set_content(text.replace("chapter-question", "words"))  # no chapter
-    assert page.evaluate(visits.LATE, 2) == []
-    assert len(found) == late
+    assert (page.evaluate(visits.LATE, 2), len(found)) == ([], late)
 
 
 PALE = """<!doctype html><html lang=en><title>Code</title><style>pre { background: #fff }
@@ -178,7 +168,6 @@ def test_a_character_of_an_icon_font_is_found(opens):
 
 
 def test_the_buttons_show_and_hide_the_side_bars(chromium):
-    """By pointer and by key, on a phone, a tablet and a wide screen; one page for all."""
     address = (visits.HTML / "chapters/16_cross_entropy.html").as_uri()
     with visits.opened(chromium, address) as (page, visit):
         chapters = page.get_by_role("link", name="The course map", exact=True)
@@ -243,8 +232,7 @@ def test_nothing_moves_when_the_theme_becomes_known(chromium, name):
         page.evaluate("() => document.fonts.ready.then(() => 0)")  # and letters of formulas
         places = {theme: page.evaluate(PLACES, theme) for theme in ("auto", "light", "dark")}
         moved = [a for a, b in zip(places["auto"], places["light"], strict=True) if a != b]
-        assert (len(moved), moved[:3]) == (0, [])
-        assert places["light"] == places["dark"]
+        assert ((len(moved), moved[:3]), places["light"]) == ((0, []), places["dark"])
 
 
 def test_without_scripts_a_page_can_be_read_with_its_formulas(chromium):
@@ -300,8 +288,7 @@ def test_a_figure_opens_in_its_own_size_where_the_screen_is_narrow(book, chromiu
         expect(dialog).to_be_visible()
         picture = page.locator(".bd-article img.of-dark").first
         shown = dialog.locator("img").evaluate("one => [one.src, one.width]")
-        width = int(picture.get_attribute("width"))
-        assert shown == [picture.evaluate("one => one.src"), width]
+        assert shown == [picture.evaluate("one => one.src"), int(picture.get_attribute("width"))]
         assert dialog.evaluate("one => one.scrollWidth > one.clientWidth")  # it scrolls
         assert [line for line in visits.violations(page, "dialog.course-figure") if line] == []
         page.keyboard.press("Escape")

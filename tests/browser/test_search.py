@@ -29,14 +29,10 @@ FIRST = {
     "chapters/41_preferences": ["reward model"],
 }
 """Where queries lead when Enter is pressed."""
-AMONG_THREE = {
-    "book/glossary": ["causal mask"],
-    "chapters/16_cross_entropy": ["softmax", "sofmax"],
-    "chapters/18_backpropagation": ["backprop"],
-    "chapters/27_mixed_precision": ["bf16"],
-    "chapters/28_stability": ["loss spike"],
-    "exercises/11_attention": ["exercises attention"],
-}
+AMONG_THREE = {"book/glossary": ["causal mask"], "chapters/16_cross_entropy": ["softmax", "sofmax"]}
+AMONG_THREE |= {"chapters/18_backpropagation": ["backprop"]}
+AMONG_THREE |= {"chapters/27_mixed_precision": ["bf16"], "chapters/28_stability": ["loss spike"]}
+AMONG_THREE |= {"exercises/11_attention": ["exercises attention"]}
 """Where there is more than one good answer."""
 MOST_BYTES = 300_000
 """Of the index, compressed: it is loaded once, when somebody begins to search."""

@@ -32,7 +32,6 @@ def shape_of(made):
 
 
 def numbers_of(made):
-    """Return the queries (L, T, H, K) and keys (L, T, G, K) that the page has, in float64."""
     layers, length = len(made.query_numbers), len(made.tokens)
     pairs = (made.query_numbers, made.num_heads), (made.key_numbers, made.num_kv_heads)
     return tuple(
@@ -51,14 +50,12 @@ def mask_of(kind, length, window):
 
 
 def by_the_package(made, layer, kind, window, scaled):
-    """Return the shares (H, T, T) of a layer of the numbers that the page has."""
     queries, keys = numbers_of(made)
     q = queries[layer][None] * (1 if scaled else math.sqrt(made.head_size))
     return attention_weights(q, keys[layer][None], mask=mask_of(kind, len(made.tokens), window))[0]
 
 
 def shares_of(arithmetic, made, choices):
-    """Return the shares of all heads by the page, for layers, masks, windows and scales."""
     queries, keys = (x.flatten(1).tolist() for x in numbers_of(made))
     cases = [
         [queries[layer], keys[layer], shape_of(made), head, dict(zip(SETTINGS, rest, strict=True))]
@@ -156,8 +153,7 @@ def test_heads_are_chosen_by_press_and_key_and_the_layer_changes_all(show):
     assert framed.get_attribute("aria-label") == "key/value head 1"
     pressed[0].press("Enter")
     holds(said(page), "query head 0", "key/value head 0", "head 1")
-    assert framed.count() == 1
-    assert framed.get_attribute("aria-label") == "key/value head 0"
+    assert (framed.count(), framed.get_attribute("aria-label")) == (1, "key/value head 0")
     before = page.locator(".am-group svg").evaluate_all("all => all.map(one => one.innerHTML)")
     keys(page, "layer", "ArrowRight")
     after = page.locator(".am-group svg").evaluate_all("all => all.map(one => one.innerHTML)")
@@ -235,8 +231,7 @@ def test_without_the_scale_the_softmax_is_sharper(show):
 
 def test_the_table_holds_scores_and_shares_of_the_row(show):
     made = attention_map(layer=2, head=2, row=4)
-    page = show(made)
-    rows = table(page)
+    rows = table(show(made))
     queries, keys = numbers_of(made)
     dots = keys[1, :, 1] @ queries[1, 4, 2]
     shares = by_the_package(made, 1, "causal", 4, True)[2, 4]
@@ -269,7 +264,6 @@ def test_the_largest_that_is_taken_is_small_and_a_larger_one_is_refused(scale):
 
 
 def along_the_way(page, thing):
-    """Return where the things of a class are now: (x, y) in the picture, in order."""
     of_them = page.locator(f".am-{thing}").evaluate_all(
         "all => all.map((one) => one.transform.baseVal.consolidate().matrix).map((m) => [m.e, m.f])"
     )
@@ -278,10 +272,7 @@ def along_the_way(page, thing):
 
 def heights(page):
     bars = page.locator("[data-key^='bar ']")
-    return [
-        float(height)
-        for height in bars.evaluate_all("all => all.map((b) => b.getAttribute('height'))")
-    ]
+    return [float(h) for h in bars.evaluate_all("all => all.map((b) => b.getAttribute('height'))")]
 
 
 def test_a_row_asks_step_by_step_and_queries_and_values_are_seen_to_go(show):
@@ -304,8 +295,7 @@ def test_a_row_asks_step_by_step_and_queries_and_values_are_seen_to_go(show):
     assert heights(page) == [0] * 6  # a score is there when its query has come
     later(page, 900)
     assert not len(along_the_way(page, "query"))
-    scores = heights(page)
-    assert min(scores) > 0
+    assert min(heights(page)) > 0
     press(page, "Step", "made shares of the scores", "together 100 %")
     later(page, 1_500)
     row = by_the_package(attention_map(), 0, "causal", 4, True)[0, 5, :6]

@@ -10,8 +10,7 @@ from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import BEGINNINGS, axis_models, loss_axis
 
-FLOOR = plots.LOSS_FLOOR
-NAMES = [each["name"] for each in axis_models()]
+FLOOR, NAMES = plots.LOSS_FLOOR, [each["name"] for each in axis_models()]
 
 
 def test_a_loss_is_like_guessing_and_what_is_learnt_a_share_of_the_way_to_the_floor(arithmetic):

@@ -13,11 +13,9 @@ GRID = [
     for noise in (1, 3.7, 48, 1_000)
 ]
 NOISES = [(batch, noise) for batch, _, noise in GRID]
-RUNS = {2: [1066.3, 1110.0], 32: [112.3]}
 
 
 def doubled(batch, noise):
-    """The share of steps that twice the batch saves, and that of sequences that it adds."""
     now, then = (BatchLaw(1.0, noise) for _ in range(2))
     return [
         1 - then.steps(2 * batch) / now.steps(batch),
@@ -39,7 +37,7 @@ test_the_page_reckons_with_the_law_of_the_package = compared(
 
 
 def test_a_batch_in_words_picture_and_table(show):
-    page = show(BatchSlider(60, RUNS, batch=10, noise=30))
+    page = show(BatchSlider(60, {2: [1066.3, 1110.0], 32: [112.3]}, batch=10, noise=30))
     assert numbers(said(page))[:5] == [10, 240, 4, 2_400, 1.33]
     holds(said(page), "worth 25 %", "save 38 %", "read 25 % more", "below the knee")
     holds(

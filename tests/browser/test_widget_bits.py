@@ -15,7 +15,6 @@ from tests.browser.kit import holds, look, noted, pictured, said, table, widget_
 from tests.browser.twins import each
 
 FIELDS = BitPattern().formats
-NARROW = [name for name, fmt in FORMATS.items() if fmt.bits <= 16]
 
 
 def float32_of(codes):
@@ -29,8 +28,7 @@ def as_float32(numbers):
 def numbers_for(name):
     """Numbers of the format, the midpoints between them, float32 neighbours of both, and others."""
     fmt = FORMATS[name]
-    generator = torch.Generator().manual_seed(3)
-    last = fmt.largest_code + 1
+    generator, last = torch.Generator().manual_seed(3), fmt.largest_code + 1
     codes = torch.randint(0, last, (100,), generator=generator).tolist()
     codes += [0, 1, 2, last - 1, last - 2]
     codes += [(1 << fmt.mantissa_bits) + k for k in (-2, -1, 0, 1)]
@@ -92,7 +90,7 @@ def test_bits_mean_what_they_mean_in_the_package(arithmetic, name):
             assert decimal == {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}[str(expected)]
 
 
-@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("name", [name for name, fmt in FORMATS.items() if fmt.bits <= 16])
 def test_neighbours_are_the_next_numbers(arithmetic, name):
     fmt = FORMATS[name]
     values = dict(enumerate(decode(torch.arange(1 << fmt.bits), fmt).tolist()))
@@ -160,8 +158,7 @@ def test_texts_mean_the_same_in_python_and_in_the_page(arithmetic):
     for (text,), got in each(arithmetic, BitPattern, "parsed", [[text] for text in TEXTS]):
         expected = parsed(text)
         if math.isfinite(expected):
-            assert got == expected
-            assert math.copysign(1, got) == math.copysign(1, expected)
+            assert (got, math.copysign(1, got)) == (expected, math.copysign(1, expected))
     codes = arithmetic(BitPattern, "codeOf", [[text, FIELDS["bf16"]] for text in TEXTS])
     assert codes == encode(as_float32([parsed(text) for text in TEXTS]), FORMATS["bf16"]).tolist()
     refused = arithmetic(BitPattern, "isNumber", [[text, FIELDS["bf16"]] for text in NOT_NUMBERS])
@@ -218,9 +215,7 @@ def test_every_bit_flips_and_flips_back(show, name):
 
 def test_next_numbers(show):
     page = show(BitPattern(448, "fp8 e4m3"))
-    up, down = (
-        page.get_by_role("button", name=f"Next number {side}") for side in ("above", "below")
-    )
+    up, down = (page.get_by_role("button", name=f"Next number {x}") for x in ("above", "below"))
     assert up.is_disabled()
     down.press("Enter")
     assert number(page) == "416"
@@ -254,8 +249,7 @@ def test_bits_given_as_text(show):
     holds(noted(page), "16 bits")
     assert shown_bits(page) == f"{0x3DCD:016b}"
     choose(page, "format", "fp16")  # the value goes along, not the bits
-    assert number(page) == "0.10009765625"
-    assert noted(page) == ""
+    assert (number(page), noted(page)) == ("0.10009765625", "")
     enter(page, "a tenth")
     holds(noted(page), "“a tenth”", "0.10009765625 is kept")
     assert number(page) == "0.10009765625"

@@ -18,14 +18,8 @@ CASES = [
     dict(zip(NAMES, case, strict=True), spares=2, until_s=400)
     for case in itertools.product((1, 3), (1, 4), (7, 60), (5, 140, 399), (0, 30), (0, 90, 500))
 ]
-PAGE = {
-    "replica_nodes": "replicaNodes",
-    "checkpoint_s": "checkpoint",
-    "fails_s": "fails",
-    "restart_s": "restart",
-    "repair_s": "repair",
-    "until_s": "until",
-}
+PAGE = {"replica_nodes": "replicaNodes", "checkpoint_s": "checkpoint", "fails_s": "fails"}
+PAGE |= {"restart_s": "restart", "repair_s": "repair", "until_s": "until"}
 
 
 def pages(case):
@@ -42,9 +36,7 @@ def test_the_stretches_are_the_packages(arithmetic, answer):
 
 def test_the_sums_are_the_packages(arithmetic):
     stretches = [after_failure(Failure(**case), "wait") for case in CASES]
-    found = arithmetic(
-        ClusterBoard, "nodeSeconds", [[[list(s) for s in each]] for each in stretches]
-    )
+    found = arithmetic(ClusterBoard, "nodeSeconds", [[[list(s) for s in x]] for x in stretches])
     assert found == [node_seconds(each) for each in stretches]
 
 

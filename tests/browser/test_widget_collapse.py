@@ -9,8 +9,7 @@ from tests.browser.hands import enter, press
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.twins import compared, twin
 
-WORDS = 50
-GENERATIONS = 10
+WORDS, GENERATIONS = 50, 10
 SETTINGS = ("temperature", "fresh", "samples", "seed")
 
 
@@ -34,9 +33,7 @@ def drawn(p, u):
 
 
 def simulated(source, temperature, fresh, samples, seed):
-    """The source, and every generation's shares of words."""
-    found = [source]
-    num_fresh = math.floor(fresh * samples + 0.5)
+    found, num_fresh = [source], math.floor(fresh * samples + 0.5)
     for generation in range(GENERATIONS):
         writer = sharpened(found[-1], temperature)
         words = [
@@ -56,7 +53,6 @@ def distributions(count=50):
 
 
 GIVEN = [[p] for p in [*distributions(), [1.0, 0.0], [0.25] * 4]]
-HEATED = [[*p, t] for p in GIVEN for t in (0.6, 0.95, 1, 1.4)]
 STRETCHES = {0: 1, 0.2: 1, 0.25: 3, 0.74: 3, 0.75: 4, 0.999: 4, 1.0: 4}
 RUNS = [
     [zipf(WORDS), dict(zip(SETTINGS, case, strict=True)), GENERATIONS]
@@ -73,14 +69,13 @@ test_the_page_reckons_as_python = compared(
     twin("zipf", [WORDS, 1, 3], zipf, rel=1e-13),
     twin("entropyBits", GIVEN, entropy_bits, rel=1e-12, abs=1e-12),
     twin("alive", GIVEN, lambda p: sum(x > 0 for x in p)),
-    twin("sharpened", HEATED, sharpened, rel=1e-12),
+    twin("sharpened", [[*p, t] for p in GIVEN for t in (0.6, 0.95, 1, 1.4)], sharpened, rel=1e-12),
     twin("drawn", [([[0, 0.25, 0, 0.5, 0.25, 0], u], word) for u, word in STRETCHES.items()]),
     twin("generations", RUNS, lambda p, run, _: simulated(p, **run)),
 )
 
 
 def says_the_end_of(page, **state):
-    """Entropy and number of words of the last generation are those of Python."""
     start = {"temperature": 1, "fresh": 0, "samples": 200, "seed": 1}
     last = simulated(zipf(WORDS), **start | state)[-1]
     words = sum(x > 0 for x in last)
@@ -90,8 +85,7 @@ def says_the_end_of(page, **state):
 
 def test_the_run_in_words_pictures_and_table(show):
     page = show(CollapseLab())
-    words = says_the_end_of(page)
-    truth = f"{entropy_bits(zipf(WORDS)):.2f}"
+    words, truth = says_the_end_of(page), f"{entropy_bits(zipf(WORDS)):.2f}"
     holds(said(page), "10 generations of 200 samples at temperature 1", "none of them fresh")
     holds(said(page), f"with {truth} in the source", "commonest word, word ")
     run = simulated(zipf(WORDS), 1, 0, 200, 1)
@@ -103,8 +97,7 @@ def test_the_run_in_words_pictures_and_table(show):
         holds(pictured(page, 0), f"{name} {entropy}")
     holds(pictured(page, 1), "source 50, generation 1 ")
     holds(pictured(page, 2), f"{50 - words} of 50 words")
-    assert [row[:3] for row in table(page)] == rows
-    assert table(page)[0][3] == "22.2 %"
+    assert ([row[:3] for row in table(page)], table(page)[0][3]) == (rows, "22.2 %")
     bars = page.locator(".lc-stage > svg").nth(2)  # dead words have a cross
     assert bars.locator("rect").count() == words
     assert bars.locator("path").count() == WORDS - words

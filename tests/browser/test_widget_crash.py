@@ -19,17 +19,8 @@ from llmcourse_labs.study.toy_run import (
     uniform,
     uninterrupted,
 )
-from tests.browser.hands import (
-    by_key,
-    choose,
-    enter,
-    keys,
-    later,
-    place,
-    press,
-    stop_time,
-    to_the_end,
-)
+from tests.browser import hands
+from tests.browser.hands import by_key, choose, keys, later, place, press, stop_time, to_the_end
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.twins import each
 
@@ -41,7 +32,6 @@ WRITES = list(itertools.product((1, 2, 5, 7, 12), STOPS, CRASHES, (True, False),
 
 
 def in_page(every, step, when, atomic, files):
-    """The page's arguments: whether one file is written over, as a flag."""
     return [every, step, when, atomic, files == OVER]
 
 
@@ -51,7 +41,6 @@ def ended(every, step, when, atomic, files):
 
 
 def ran(saved, restart, steps=STEPS):
-    """A run that is ended after `restart` steps, all of which were saved."""
     given = {"every": 1, "crash_when": AFTER, "atomic": True, "files": APART, "steps": steps}
     return outcome(saved, crash_step=restart, **given)
 
@@ -93,8 +82,7 @@ def test_without_a_file_the_seed_gives_the_run_again():
 
 def test_what_was_left_out_begins_again():
     found = ran(["weights", "moments", "generators"], 10)
-    assert found.batches == list(range(14))
-    assert found.draws == list(range(10, 24))
+    assert (found.batches, found.draws) == (list(range(14)), list(range(10, 24)))
     assert found.weights[0] == uninterrupted()[10]
     assert ran(["position"], 10).weights[0] == ToyState().weights
 
@@ -123,8 +111,7 @@ def test_the_files_are_those_that_the_ended_process_left(arithmetic):
 def test_the_way_on_is_that_of_a_run_that_was_really_ended(arithmetic):
     draw = random.Random(30)
     cases = [(saved, *draw.choice(WRITES)) for saved in SUBSETS for _ in range(15)]
-    given = [[saved, *in_page(*rest), STEPS] for saved, *rest in cases]
-    equal = 0
+    given, equal = [[saved, *in_page(*rest), STEPS] for saved, *rest in cases], 0
     names = ("every", "crash_step", "crash_when", "atomic", "files")
     for (saved, *rest), page in zip(cases, arithmetic(CrashLab, "outcome", given), strict=True):
         found = outcome(saved, **dict(zip(names, rest, strict=True)))
@@ -153,8 +140,7 @@ def test_the_unseen_batches_are_those_that_nobody_takes(arithmetic):
         assert not never or never == list(range(never[0], never[-1] + 1))
 
 
-BITS = "to the last bit"
-ANOTHER = "It is another run"
+BITS, ANOTHER = "to the last bit", "It is another run"
 
 
 def test_the_start_loses_steps_and_a_write_over_the_only_file_all(show):
@@ -197,7 +183,7 @@ def test_the_moment_of_the_write_is_offered_only_where_there_is_one(show):
     holds(said(page), "goes on from step 15", "nothing is done twice")
     when.select_option(BEFORE)
     holds(said(page), "before the write of step 15")
-    enter(page, "crash at step", "13")
+    hands.enter(page, "crash at step", "13")
     assert when.is_disabled()
     holds(said(page), "after step 13", "does not save", "3 steps are done again")
     by_key(page, "Crash inside the next save")

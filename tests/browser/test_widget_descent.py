@@ -12,8 +12,7 @@ from tests.browser.hands import enter, keys, press
 from tests.browser.kit import holds, said, table, value
 from tests.browser.twins import each
 
-WORDS = ["a", "mat", "floor", "on", "the"]
-SHARES = [0.15, 0.10, 0.05, 0.20, 0.50]
+WORDS, SHARES = ["a", "mat", "floor", "on", "the"], [0.15, 0.10, 0.05, 0.20, 0.50]
 MAKERS = {
     "sgd": lambda place, lr: optim.SGD([place], lr=lr),
     "momentum": lambda place, lr: optim.SGD([place], lr=lr, momentum=0.9),

@@ -16,8 +16,7 @@ from tests.browser.registry import tiny_config
 from tests.browser.test_widget_live import press_until
 from tests.browser.twins import agrees
 
-RUN = bundle("live/worker.js")
-DRAWS = random.Random(33)
+RUN, DRAWS = bundle("live/worker.js"), random.Random(33)
 CURVES = [
     [DRAWS.choice([1.0, 2.0, 2.5, DRAWS.random()]) for _ in range(DRAWS.randrange(1, 12))]
     for _ in range(60)
@@ -31,7 +30,6 @@ class Watched(EarlyStopping):
         self.patience, self.best_step, self.best_loss, self.waited = patience, 0, float("inf"), 0
 
     def end_of(self, losses):
-        """Return the place of the best loss, and the place where a run would end, or None."""
         for place, loss in enumerate(losses):
             self._count(place, loss)
             if self.is_over:
@@ -75,8 +73,7 @@ def test_a_text_comes_again_in_its_order_and_nobody_trains_on_what_is_held_out(e
     read, held, losses, expected = engine(READ, mutant=RUN, start=start, batches=batches)
     if batches:
         assert read == [read[step % batches] for step in range(20)]
-    assert len(set(read)) == (batches or 20)
-    assert len(set(held)) == LiveEpochs.HELD_OUT
+    assert (len(set(read)), len(set(held))) == (batches or 20, LiveEpochs.HELD_OUT)
     assert not set(held) & set(read)
     assert [step for step, loss in enumerate(losses, 1) if loss is not None] == [10, 20]
     assert losses[-1] == pytest.approx(np.mean(expected), rel=1e-12)

@@ -47,8 +47,7 @@ def test_every_step_is_counted_as_python_counts_it(arithmetic, thresholds):
     after = left_after(rows, **named)
     wanted = [sum(row[4] for row in some) for some in after]
     for number, step in enumerate(steps):
-        assert step["taken"] == len(after[number])
-        assert step["kept"] == len(after[number + 1])
+        assert (step["taken"], step["kept"]) == (len(after[number]), len(after[number + 1]))
         assert (step["takenWanted"], step["keptWanted"]) == tuple(wanted[number : number + 2])
 
 

@@ -102,8 +102,7 @@ def test_the_published_cluster_saves_too_rarely_and_buttons_give_better_interval
 
 def test_the_interval_by_keyboard_and_by_a_press_on_the_curve_moves_the_dot(show):
     page = show(GoodputPlanner())
-    picture = page.locator(".lc-stage svg").first
-    dot = picture.locator("circle").first
+    dot = page.locator(".lc-stage svg").first.locator("circle").first
     before = float(dot.get_attribute("cx"))
     keys(page, HOW_OFTEN, "End", "every 7 d")
     assert float(dot.get_attribute("cx")) > before

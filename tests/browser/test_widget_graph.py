@@ -12,16 +12,9 @@ from tests.browser.kit import holds, look, said, table
 from tests.browser.registry import PROGRAMS, TWO_LINES
 from tests.browser.twins import each
 
-FORMULAS = (
-    "{0} + {1}",
-    "{0} * {1} * 0.3",
-    "1.5 - {0} - {1}",
-    "{0} / (2 + tanh({1}))",
-    "exp(tanh({0})) + {0}",
-    "relu({0}) - -{1}",
-    "(tanh({0}) + 3) ** -2 + {0} ** 3 * 0.01",
-    "log(tanh({0}) + 2.5)",
-)
+FORMULAS = ("{0} + {1}", "{0} * {1} * 0.3", "1.5 - {0} - {1}", "{0} / (2 + tanh({1}))")
+FORMULAS += ("exp(tanh({0})) + {0}", "relu({0}) - -{1}", "(tanh({0}) + 3) ** -2 + {0} ** 3 * 0.01")
+FORMULAS += ("log(tanh({0}) + 2.5)",)
 
 
 def random_program(seed):
@@ -35,7 +28,6 @@ def random_program(seed):
 
 
 def by_torch(program):
-    """Return what torch computes for the same program: name -> (value, gradient)."""
     known = {name: getattr(torch, name) for name in ("exp", "log", "tanh", "relu")}
     named = {}
     for line in program.replace("\n", ";").split(";"):
@@ -50,7 +42,6 @@ def by_torch(program):
 
 
 def hurried(value):
-    """Pass on at once, at every arrival."""
     for given, slope in value.inputs:
         given.grad += slope * value.grad
         hurried(given)
@@ -71,12 +62,9 @@ def test_values_and_gradients_are_torchs_and_the_engines(arithmetic):
 
 
 def test_without_order_goes_wrong_as_in_the_chapter(arithmetic):
-    programs = [
-        TWO_LINES,
-        PROGRAMS["with a skip"],
-        "x = 0.4; s = x * x; t = s * x; u = tanh(t) * s; y = u + t",
-        "x = 2; y = exp(x); z = y * y",
-    ]
+    programs = [TWO_LINES, PROGRAMS["with a skip"]]
+    programs += ["x = 0.4; s = x * x; t = s * x; u = tanh(t) * s; y = u + t"]
+    programs += ["x = 2; y = exp(x); z = y * y"]
     for (program, _), got in each(
         arithmetic, GraphStepper, "outcome", [[program, True] for program in programs]
     ):
@@ -151,17 +139,11 @@ def test_examples_and_own_programs_and_the_numbers_of_the_picture_in_a_table(sho
     assert ["product + bias", "product + bias", "2.5", "1", "1 of 1", "1"] in rows
 
 
-PROBLEMS = {
-    "": "write a formula",
-    "a = ": "missing at the end",
-    "a = b + 1": "“b” has no value",
-    "a = 1; a = 2": "“a” is given twice",
-    "a = (1 + 2": "“)” is missing",
-    "a = 2; b = 3; c = a ** b": "exponent",
-    "a = -1; b = log(a)": "log of -1",
-    "a = 1; b = a $ a": "“$” is not expected",
-    "a = 1; b = " + " + ".join(["a"] * 40): "at most 24 values",
-}
+PROBLEMS = {"": "write a formula", "a = ": "missing at the end", "a = b + 1": "“b” has no value"}
+PROBLEMS |= {"a = 1; a = 2": "“a” is given twice", "a = (1 + 2": "“)” is missing"}
+PROBLEMS |= {"a = 2; b = 3; c = a ** b": "exponent", "a = -1; b = log(a)": "log of -1"}
+PROBLEMS |= {"a = 1; b = a $ a": "“$” is not expected"}
+PROBLEMS |= {"a = 1; b = " + " + ".join(["a"] * 40): "at most 24 values"}
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values())
@@ -214,7 +196,6 @@ WAY = """() => [...document.querySelectorAll(".gs-travels")]
 
 
 def grown(page):
-    """Return what the picture's boxes say of gradients, those in sight."""
     texts = page.locator(".gs-node").evaluate_all(
         "all => all.filter((one) => Number(one.getAttribute('opacity') ?? 1) > 0.5)"
         ".map((one) => one.children[3].textContent)"
@@ -233,15 +214,12 @@ def test_a_gradient_runs_against_its_arrow_is_multiplied_half_way_and_added_on_a
         seen += page.evaluate(WAY)
         if len(seen) < 6:
             assert grown(page) == ["grad 1", "grad 6", "grad –"]
-    places = [place for place, _ in seen]
-    carried = [number for _, number in seen]
+    places, carried = [place for place, _ in seen], [number for _, number in seen]
     assert len(seen) >= 7
-    assert places == sorted(places, reverse=True)
-    assert carried == sorted(carried)
+    assert (places, carried) == (sorted(places, reverse=True), sorted(carried))
     assert set(carried) == {1, 6}
     later(page, 300)
-    assert page.evaluate(WAY) == []
-    assert grown(page) == ["6 + 6 = 12", "grad 1", "grad –"]
+    assert (page.evaluate(WAY), grown(page)) == ([], ["6 + 6 = 12", "grad 1", "grad –"])
 
 
 def test_values_run_along_their_arrows(show):
@@ -261,6 +239,5 @@ def test_with_reduced_motion_a_gradient_has_come_at_once(show, page):
     show(GraphStepper("a = 2; b = 3 * a; c = b * b", step=5), as_is=True)
     stop_time(page)
     press(page, "Step", "which now has 12")
-    assert page.locator(".gs-travels").count() == 0
-    assert page.locator(".gs-node").count() == 3
+    assert (page.locator(".gs-travels").count(), page.locator(".gs-node").count()) == (0, 3)
     assert grown(page) == ["6 + 6 = 12", "grad 1", "grad –"]

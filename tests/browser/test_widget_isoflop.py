@@ -67,8 +67,7 @@ def test_the_best_split_in_words_picture_and_table(show):
     holds(said(page), f"loss is {best.loss:.3f}", "runs of this compute")
     holds(pictured(page), "0 measured runs")
     rows = table(page)
-    assert len(rows) == 7
-    assert rows[3][3:] == [split, f"{best.loss:.3f}"]
+    assert (len(rows), rows[3][3:]) == (7, [split, f"{best.loss:.3f}"])
     tenth = CHINCHILLA_PRINTED.optimum(10**22.8)
     assert rows[2][1] == f"{tenth.num_parameters / 1e9:.3g} billion"
 

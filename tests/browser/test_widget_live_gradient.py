@@ -19,7 +19,6 @@ CHECK = re.compile(r"Row (\d+), column (\d+): .* says (\S+?)\. .* slope of (\S+)
 
 
 def check(page):
-    """Wait for a nudge; return row, column, the gradient and the slope."""
     found = page.get_by_text(CHECK)
     found.wait_for(timeout=20_000)
     row, column, gradient, slope = CHECK.search(found.text_content()).groups()
@@ -59,8 +58,7 @@ def test_any_weight_can_be_nudged(show):
     page.mouse.click(box["x"] + box["width"] * 2.5 / 16, box["y"] + box["height"] * 46.5 / 300)
     page.get_by_text("Row 46, column 2: ").and_(page.get_by_text(CHECK)).wait_for()
     row, column, gradient, slope = check(page)
-    assert (row, column) == (46, 2)
-    assert gradient == pytest.approx(slope, rel=0.1)
+    assert ((row, column), gradient) == ((46, 2), pytest.approx(slope, rel=0.1))
     hands.choose(page, "gradient of", "norm.gain")  # a single row: the largest is taken
     page.get_by_text("The gradient of norm.gain in step 1").wait_for()
     assert check(page)[0] == 0

@@ -17,8 +17,7 @@ from tests.browser.kit import holds
 from tests.browser.registry import tiny_config
 from tests.browser.test_widget_live import press_until, wait_to_say
 
-RANK = bundle("live/rank.js")
-RUN = bundle("live/worker.js")
+RANK, RUN = bundle("live/rank.js"), bundle("live/worker.js")
 
 # --- ranks
 
@@ -85,9 +84,7 @@ TEAM = """
 
 
 def trained(engine, text=RANK, *, teams=(1, 2, 4), skips=(False,) * 8):
-    """Return for each team the mean losses, norms and fingerprints by step, and all reports."""
-    start = start_of(LiveRanks(tiny_config()))
-    runs = []
+    start, runs = start_of(LiveRanks(tiny_config())), []
     for reports in engine(TEAM, engine=text, start=start, teams=teams, skips=skips):
         steps = [[r for r in reports if r["step"] == at + 1] for at in range(len(skips))]
         run = {"reports": reports, "norms": np.array([ranks[0]["norm"] for ranks in steps])}
@@ -97,7 +94,6 @@ def trained(engine, text=RANK, *, teams=(1, 2, 4), skips=(False,) * 8):
 
 
 def is_data_parallel(runs):
-    """Return whether all ranks agree in each bit, and runs with one rank in their rounding."""
     agree = all(len(hashes) == 1 for run in runs for hashes in run["hashes"])
     pairs = [(run[what], runs[0][what]) for run in runs for what in ("losses", "norms")]
     return agree and all(np.allclose(*pair, rtol=2e-4) for pair in pairs)
@@ -111,8 +107,7 @@ def test_two_and_four_ranks_do_what_one_does(engine):
     weights = 6_768 * 4
     assert [run["reports"][0]["bytes"] / weights for run in runs] == pytest.approx([0, 1, 1.5])
     for report in runs[2]["reports"]:
-        assert report["times"] == sorted(report["times"])
-        assert len(report["received"]) == 6
+        assert (report["times"], len(report["received"])) == (sorted(report["times"]), 6)
 
 
 MUTANTS = {
@@ -222,8 +217,7 @@ def test_a_bad_batch_has_random_tokens_and_costs_no_place_in_the_data(engine):
     assert batches[0][0] != batches[1][0]
     counts = np.bincount(batches[0][0] + batches[1][0], minlength=300)
     assert counts.max() < 6
-    assert len(counts) == 300
-    assert bad == [True, False]
+    assert (len(counts), bad) == (300, [True, False])
     assert all(np.isfinite(losses))
 
 
@@ -287,21 +281,18 @@ RESTORED = """const run = new Run(given.start);
 
 
 def restored_function(text=None):
-    """Return the shipped function that leaves out a part of a checkpoint."""
     shipped = text or module(LiveCrash.script)
     return re.search(r"^export (function restored.*?^})", shipped, re.M | re.S)[1]
 
 
 def went_on(engine, function, run=RUN):
-    """Return the loss, mean movement, fingerprint and rate of the step after each restore."""
     start = {**start_of(LiveCrash(tiny_config())), "arithmetic": "SIMD"}
     return engine(function + RESTORED, mutant=run, start=start)
 
 
 def test_each_part_of_the_state_makes_another_step(engine):
     found, loss, fingerprint = went_on(engine, restored_function())
-    assert found["nothing"][0] == loss
-    assert found["nothing"][2] == fingerprint
+    assert (found["nothing"][0], found["nothing"][2]) == (loss, fingerprint)
     assert len({each[2] for each in found.values()}) == 3
     assert found["moments"][0] == loss  # the weights are right, and the first step is wrong
     assert found["position"][0] != loss

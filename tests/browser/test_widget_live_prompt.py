@@ -13,7 +13,6 @@ PROBABILITY = re.compile(r"(“.*?”|all others) (\d\.\d{3})")
 
 
 def written(page):
-    """Return the text in the widget: what was asked, and what the model wrote on."""
     return page.locator(".lr-words span").text_content(), page.locator("strong").text_content()
 
 
@@ -28,8 +27,7 @@ def wait_for_picture(page, words):
 def test_it_writes_on_from_the_readers_words(show):
     page = show(tiny_live(LivePrompt, temperature=1.0))
     holds(kit.pictured(page), "not known yet")
-    assert written(page) == ("Once there was", "")
-    assert len(page.workers) == 0
+    assert (written(page), len(page.workers)) == (("Once there was", ""), 0)
     press_until(page, "Train", re.compile(r"Step 60 of 60.*At temperature 1 the likeliest .*“"))
     page.get_by_text("model of step 60 writes on").wait_for()
     before, first = written(page)

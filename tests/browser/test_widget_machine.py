@@ -11,7 +11,6 @@ KILLED = next(i for i, e in enumerate(EVENTS) if e["event"] == "kill")
 
 
 def known(events):
-    """Read the state off a log, from its end."""
     steps = [(e["stage"], e["step"], e["loss"]) for e in events if e["event"] == "step"]
     again = [s for i, s in enumerate(steps) if s[:2] in [each[:2] for each in steps[:i]]]
     begun = [i for i, e in enumerate(events) if e["event"] == "begin"]

@@ -15,14 +15,8 @@ from tests.browser.kit import holds, noted, per_cent, pictured, said, table
 from tests.browser.twins import agrees
 
 SIZES = {"nothing": 100, "cheap": 80, "attention": 70, "block": 10}
-CHOICES = [
-    ["nothing"] * 3,
-    ["block", "nothing", "attention"],
-    ["block"] * 12,
-    ["attention", "block", "cheap", "nothing", "block"],
-]
-
-
+CHOICES = [["nothing"] * 3, ["block", "nothing", "attention"], ["block"] * 12]
+CHOICES += [["attention", "block", "cheap", "nothing", "block"]]
 LAYERS = [f"layer {i}" for i in range(1, 9)]
 
 
@@ -34,8 +28,7 @@ def chosen(page):
 
 
 def test_the_formula_of_gpt3_is_the_published_one():
-    costs = layer_costs("gpt3", 2_048)
-    sbh = 2_048 * 12_288
+    costs, sbh = layer_costs("gpt3", 2_048), 2_048 * 12_288
     expected = {"nothing": 114 * sbh, "cheap": 102 * sbh, "attention": 34 * sbh, "block": 2 * sbh}
     assert costs["kept"] == expected
     assert costs["again"]["block"] == 24 * sbh * 12_288 + 4 * sbh * 2_048
@@ -95,7 +88,6 @@ def test_the_curve_and_the_cost_are_the_packages(arithmetic):
 
 
 def cheapest(kept, again, num_layers, target):
-    """The least cost over every choice for every layer, or None."""
     room = (target / 100) * (num_layers * kept["nothing"])
     fits = [
         extra_share(again, choices)
@@ -111,8 +103,7 @@ def test_the_cheapest_is_the_cheapest_of_all(arithmetic):
         costs = layer_costs(preset, s)
         for num_layers, target in itertools.product((2, 3, 5), (5, 25, 40, 60, 75, 90, 100)):
             given.append([costs["kept"], costs["again"], num_layers, target])
-    found = arithmetic(MemoryTimeline, "best", given)
-    reached = 0
+    found, reached = arithmetic(MemoryTimeline, "best", given), 0
     for (kept, again, num_layers, target), choices in zip(given, found, strict=True):
         least = cheapest(kept, again, num_layers, target)
         if choices is None:
@@ -147,9 +138,7 @@ def test_a_choice_changes_all_that_is_shown_and_the_cheapest_is_named(show):
     holds(said(page), f": {per_cent(least)} of the step")
 
 
-def test_a_target_below_one_layer_cannot_be_reached_and_forgetting_attention_is_enough_for_gpt3(
-    show,
-):
+def test_a_target_below_one_layer_is_not_reached_and_forgetting_attention_is_enough_for_gpt3(show):
     page = show(MemoryTimeline(target=10), says=["No choice reaches it"])
     press(page, "Show the cheapest")
     holds(noted(page), "No choice reaches")

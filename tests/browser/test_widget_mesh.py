@@ -80,7 +80,6 @@ def dealt(sizes, job):
 
 
 def waits(pp, micro_batches):
-    """Slots in which a stage waits, over those in which it works, counted in the schedule."""
     ends = [[0] * micro_batches for _ in range(pp)]
     for stage, k in itertools.product(range(pp), range(micro_batches)):
         before = ends[stage][k - 1] if k else 0
@@ -91,8 +90,7 @@ def waits(pp, micro_batches):
 def demanded(sizes, model, job):
     """What is not met, found by dealing, cutting and counting in place of formulas."""
     pp, tp = sizes["pp"], sizes["tp"]
-    micro_batches = dealt(sizes, job)
-    server = job["gpus_per_server"]
+    micro_batches, server = dealt(sizes, job), job["gpus_per_server"]
     ranks = range(server * tp)  # whole servers and whole groups
     crossing = any(
         len({r // server for r in ranks[g : g + tp]}) > 1 for g in range(0, len(ranks), tp)
@@ -229,8 +227,7 @@ def test_what_is_not_met_is_said_and_a_slider_moves_in_powers_of_two(show):
         holds(found, text)
         holds(said(page), word)
         rows = {row[0]: row[3] for row in table(page, "What a layout must meet")}
-        assert rows[word] == "no"
-        assert list(rows) == list(WORDS)
+        assert (rows[word], list(rows)) == ("no", list(WORDS))
         enter(page, field, str(right))
         assert shown_demands(page) == []
     keys(page, "PP: stages", "ArrowRight", values={"PP: stages": "32"})
@@ -251,7 +248,6 @@ def test_another_model_has_other_layers(show):
 
 
 def spots(page, kind):
-    """Middles of what is drawn of a kind, from the left and top of the picture, by its key."""
     return page.locator(f".lc-stage svg .{kind}").evaluate_all(
         """all => all.map((one) => {
           const [own, all] = [one, one.ownerSVGElement].map((it) => it.getBoundingClientRect());
@@ -345,8 +341,7 @@ def test_every_cell_and_every_tile_is_drawn_once(show):
     light, dark, working, idle, *groups = (
         page.locator(".lc-stage svg").first.locator("path:not(defs path)").evaluate_all(pieces)
     )
-    assert (light + dark, working, idle) == (72, 227, 1)
-    assert groups == [72, 1, 1, 227]
+    assert ((light + dark, working, idle), groups) == ((72, 227, 1), [72, 1, 1, 227])
     assert page.locator(".lc-stage svg *").count() < 1_500  # it is light
 
 

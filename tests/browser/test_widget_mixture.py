@@ -30,7 +30,6 @@ def weighted(weights, shares):
 
 
 def is_chosen(page, *percents):
-    """The sentence begins with these shares."""
     assert numbers(said(page))[:3] == list(percents)
 
 
@@ -83,7 +82,6 @@ def test_a_run_is_near_up_to_two_percent_and_the_nearest_is_taken(arithmetic):
 
 
 def area(points):
-    """Twice the area of an outline, by the shoelace formula."""
     turned = points[1:] + points[:1]
     return abs(sum(x * b - a * y for (x, y), (a, b) in zip(points, turned, strict=True)))
 

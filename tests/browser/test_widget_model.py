@@ -44,8 +44,7 @@ def test_parameters_and_flop_are_the_packages_to_the_last_one(arithmetic):
 
 
 def test_memory_is_the_packages(arithmetic):
-    held = ConfigExplorer().bytes
-    configs = list(shapes())
+    held, configs = ConfigExplorer().bytes, list(shapes())
     trained = arithmetic(ConfigExplorer, "trainingMemory", [[shape_of(c), held] for c in configs])
     written = arithmetic(ConfigExplorer, "writingMemory", [[shape_of(c), 2, 2] for c in configs])
     for config, training, writing in zip(configs, trained, written, strict=True):
@@ -114,8 +113,7 @@ def test_a_preset_fills_the_fields_and_a_change_makes_it_ones_own(show):
 
 
 def is_mended(page):
-    assert value(page, "key/value heads G") == "4"
-    assert value(page, "head size K") == "128"
+    assert (value(page, "key/value heads G"), value(page, "head size K")) == ("4", "128")
 
 
 def test_heads_that_do_not_divide_are_moved_and_said(show):
@@ -133,8 +131,7 @@ def test_arrow_keys_reach_every_shape_that_can_be_built(show):
     page = show(ConfigExplorer("llama3_8b"))
     keys(page, "key/value heads G", "ArrowRight", values={"key/value heads G": "16"})
     keys(page, "key/value heads G, number", "ArrowDown ArrowDown")
-    assert value(page, "key/value heads G") == "4"
-    assert shape_chosen(page) == "your own"
+    assert (value(page, "key/value heads G"), shape_chosen(page)) == ("4", "your own")
     choose(page, "shape", "stories")
     keys(page, "head size K", "ArrowLeft " * 8)
     assert 2 <= int(value(page, "head size K")) < 20
@@ -161,14 +158,12 @@ def test_temperature_and_cuts_move_the_distribution(show):
     enter(page, "temperature", "3")
     assert page.locator(".lc-stage text", has_text="285 others").count() == 1
     *_, likeliest, rest = table(page)
-    assert len(table(page)) == 30 + 1
-    assert rest[0] == "270 others"
+    assert (len(table(page)), rest[0]) == (30 + 1, "270 others")
     assert float(rest[3]) > 30 * float(likeliest[3])
     assert sum(float(row[3]) for row in table(page)) == pytest.approx(1, abs=1e-3)
     before, drawn = said(page), page.get_by_text("Drawn: “")
     press(page, "Draw 20")
-    assert drawn.text_content().count("“") == 20
-    assert value(page, "tokens drawn") == "20"
+    assert (drawn.text_content().count("“"), value(page, "tokens drawn")) == (20, "20")
     assert sum(int(row[-1]) for row in table(page)) == 20
     press(page, "Reset")
     holds(page.locator(".lc-stages").text_content(), "Nothing drawn")

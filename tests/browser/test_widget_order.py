@@ -18,7 +18,6 @@ CASES = list(itertools.product(map(int, RANKS), range(NUM_STEPS + 1), map(int, R
 
 @pytest.fixture(scope="module")
 def windows_of(tmp_path_factory):
-    """The package's loader on 48 windows: the windows of each rank at a step."""
     folder = tmp_path_factory.mktemp("windows")
     names = {"tokenizer_fingerprint": "numbers", "vocab_size": NUM_WINDOWS + 1}
     write_shards(range(NUM_WINDOWS + 1), folder, **names)
@@ -36,7 +35,6 @@ def reads(plan, windows_of):
 
 
 def plan_of(before, stop, after, saved):
-    """The steps of the order, and the ranks that read them."""
     later = range(stop, NUM_STEPS) if saved else range(NUM_STEPS - stop)
     return [(step, before) for step in range(stop)] + [(step, after) for step in later]
 

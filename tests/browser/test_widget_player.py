@@ -5,14 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from llmcourse.parallel.pipeline import (
-    Schedule,
-    gpipe,
-    interleaved,
-    needs,
-    one_f_one_b,
-    zero_bubble,
-)
+from llmcourse.parallel import pipeline
+from llmcourse.parallel.pipeline import Schedule, gpipe, interleaved, one_f_one_b, zero_bubble
 from llmcourse_classroom.widget import module
 from llmcourse_classroom.widgets.player import SchedulePlayer
 from llmcourse_labs.scale.arithmetic import bubble_share, peak_live, peak_micro_batches, simulate
@@ -31,7 +25,6 @@ OFFERED = [
 
 
 def made(name, p, m, v):
-    """The package's schedule, or the words with which it refuses."""
     makers = {"gpipe": gpipe, "1f1b": one_f_one_b, "zero_bubble": zero_bubble}
     try:
         return interleaved(p, m, v) if name == "interleaved" else makers[name](p, m)
@@ -41,8 +34,6 @@ def made(name, p, m, v):
 
 PACKAGE = {case: made(*case) for case in OFFERED}
 DRAWN = {case: found for case, found in PACKAGE.items() if isinstance(found, Schedule)}
-
-
 FACTS = """async ([text, cases]) => {
   const shipped = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
   return JSON.stringify(cases.map((given) => {
@@ -68,12 +59,11 @@ def facts(chromium):
 
 @pytest.fixture(scope="module")
 def expected():
-    """What the package computes of the same schedules; what another rank needs is a message."""
     found = {}
     for case, schedule in DRAWN.items():
         timeline, sent = simulate(schedule), [0] * schedule.num_ranks
         for rank, row in enumerate(schedule.actions):
-            wanted = [needs(schedule, rank, action) for action in row]
+            wanted = [pipeline.needs(schedule, rank, action) for action in row]
             for sender in [each.rank for each in wanted if each and each.rank != rank]:
                 sent[sender] += 1
         rows = [
@@ -161,8 +151,7 @@ def test_controls_by_keyboard_and_in_the_picture(show):
     page.get_by_role("button", name="Back").press("Space")
     holds(said(page), "At 10 of 33")
     picture = page.locator(".lc-stage svg").first
-    box = picture.bounding_box()
-    picture.click(position={"x": 52 + (box["width"] - 58) * 20 / 33, "y": 60})
+    picture.click(position={"x": 52 + (picture.bounding_box()["width"] - 58) * 20 / 33, "y": 60})
     holds(said(page), "At 20 of 33")
     knob = page.get_by_role("slider", name="moment in the picture")
     knob.press("ArrowRight")

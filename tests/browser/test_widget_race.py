@@ -14,17 +14,8 @@ from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import agrees, each
 
 KINDS = ("sgd", "momentum", "rmsprop", "adam")
-BASE = {
-    "surface": "bowl",
-    "angle": 45,
-    "stretch": 50,
-    "start_x": -2.0,
-    "start_y": 1.0,
-    "beta1": 0.9,
-    "beta2": 0.95,
-    "decay": 0,
-    "decay_kind": DECAYS[0],
-}
+BASE = {"surface": "bowl", "angle": 45, "stretch": 50, "start_x": -2.0, "start_y": 1.0}
+BASE |= {"beta1": 0.9, "beta2": 0.95, "decay": 0, "decay_kind": DECAYS[0]}
 
 
 def height(settings, place):
@@ -54,8 +45,7 @@ def walked(kind, rate, settings, steps):
     u, v = settings["start_x"], settings["start_y"]
     start = [math.cos(angle) * u - math.sin(angle) * v, math.sin(angle) * u + math.cos(angle) * v]
     place = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-    taker = optimizer(kind, place, rate, settings)
-    points = [place.tolist()]
+    taker, points = optimizer(kind, place, rate, settings), [place.tolist()]
     for _ in range(steps):
         taker.zero_grad()
         height(settings, place).backward()
@@ -103,8 +93,7 @@ def test_the_best_rate_is_best_of_all(arithmetic, surface):
     (best,) = arithmetic(OptimizerRace, "bestRate", [["momentum", settings, 120]])
     lowest = [1, 0.5] if surface == "valley" else [0, 0]
     rates = [k * 10**-p for p in (4, 3, 2, 1) for k in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)]
-    times = {}
-    cases = [["momentum", rate, settings, 120] for rate in rates]
+    times, cases = {}, [["momentum", rate, settings, 120] for rate in rates]
     for (_, rate, *_), path in each(arithmetic, OptimizerRace, "walk", cases):
         there = [i for i, point in enumerate(path) if math.dist(point, lowest) > 0.1][-1] + 1
         times[round(rate, 6)] = there if there < len(path) else math.inf

@@ -52,7 +52,6 @@ class Threads:
 
 
 def ran(algorithm, tensors):
-    """Run the package's all-reduce; return the sums, and by rank what was sent: (to, tensor)."""
     n = len(tensors)
     threads, results = Threads(n), [x.clone() for x in tensors]
 
@@ -111,8 +110,7 @@ def test_the_chunks_of_the_ring_are_the_packages(arithmetic):
 
 
 def test_the_order_of_addition_is_the_packages_to_the_last_bit(arithmetic):
-    generator = torch.Generator().manual_seed(22)
-    differs = 0
+    generator, differs = torch.Generator().manual_seed(22), 0
     for (algorithm, n, _), held in each(arithmetic, RingStepper, "holdings", ENDED):
         numbers = torch.randn(n, n, generator=generator) * 10.0 ** torch.arange(n).unsqueeze(1)
         results, _ = ran(algorithm, list(numbers))
@@ -160,8 +158,7 @@ def test_the_crossover_is_where_tree_and_ring_take_the_same_time(arithmetic):
 
     for n, limit in zip(range(2, 9), limits, strict=True):
         if n < 4:
-            assert limit == 0
-            assert difference(n, 0) == 0
+            assert (limit, difference(n, 0)) == (0, 0)
         else:
             assert difference(n, int(limit) - 1) < 0 < difference(n, int(limit) + 1)
 
@@ -247,7 +244,6 @@ SUMS = """() => [...document.querySelectorAll(".lc-stage svg g")]
 
 
 def slices(page):
-    """Return how much of each rank's slice is seen in chunk 0."""
     found = page.locator("[data-key='token 0'] [data-key^='slice']")
     return [
         float(x) for x in found.evaluate_all("all => all.map((a) => a.getAttribute('opacity'))")
@@ -262,18 +258,13 @@ def test_a_chunk_comes_to_its_rank_and_then_the_ranks_own_numbers_join_it(show):
     press(page, "Step", "the sums on their way have 2 of 4")
     later(page, 300)
     middle = place(page, "token 0")
-    assert slices(page) == [0, 1, 0, 0]
-    assert page.evaluate(OWN) == 0
-    assert page.evaluate(SUMS) == [0] * 4
+    assert (slices(page), page.evaluate(OWN), page.evaluate(SUMS)) == ([0, 1, 0, 0], 0, [0] * 4)
     later(page, 400)
-    assert page.evaluate(OWN) == 4
-    assert slices(page) == [0, 1, 0, 0]
+    assert (page.evaluate(OWN), slices(page)) == (4, [0, 1, 0, 0])
     end = place(page, "token 0")
     assert start[0] > middle[0] > end[0]  # below, from right to left
     later(page, 500)
-    assert page.evaluate(OWN) == 0
-    assert slices(page) == [0, 1, 1, 0]
-    assert page.evaluate(SUMS) == [1] * 4
+    assert (page.evaluate(OWN), slices(page), page.evaluate(SUMS)) == (0, [0, 1, 1, 0], [1] * 4)
 
 
 def test_a_tensor_flies_up_the_tree(show):
@@ -294,6 +285,5 @@ def test_with_reduced_motion_a_chunk_has_come_and_is_a_sum_at_once(show, page):
     show(RingStepper(), as_is=True)
     stop_time(page)
     press(page, "Step", "2 of 4 parts")
-    assert slices(page) == [0, 1, 1, 0]
-    assert page.locator(".rs-own").count() == 0
+    assert (slices(page), page.locator(".rs-own").count()) == ([0, 1, 1, 0], 0)
     assert page.evaluate(SUMS) == [1] * 4

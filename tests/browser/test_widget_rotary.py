@@ -64,9 +64,7 @@ def test_the_angle_between_two_hands_is_the_smaller_one(arithmetic):
     ("head_size", "theta", "length", "turns"),
     [(128, 10_000, 8_192, 50), (128, 500_000, 8_192, 35), (16, 10_000, 64, 3), (2, 10_000, 6, 0)],
 )
-def test_full_turns_are_the_wavelengths_within_the_length(
-    arithmetic, head_size, theta, length, turns
-):
+def test_full_turns_are_wavelengths_within_the_length(arithmetic, head_size, theta, length, turns):
     (speeds,) = arithmetic(RotaryClocks, "speeds", [[head_size, theta]])
     lengths = arithmetic(RotaryClocks, "wavelength", [[speed] for speed in speeds])
     expected = [2 * math.pi * theta ** (2 * j / head_size) for j in range(head_size // 2)]
@@ -123,11 +121,9 @@ def test_one_hand_moves_by_keys_and_the_angles_change(show):
 def test_a_larger_base_slows_the_slow_clocks_and_sixteen_are_shown_at_a_time(show):
     page = show(RotaryClocks(128, length=8_192), says=["50 of 64 pairs", "8,192 tokens"])
     by_key(page, "500,000 (Llama 3)", "35 of 64 pairs", values={"base θ": "500000"})
-    pressed = page.locator("button[aria-pressed=true]").all_text_contents()
-    assert pressed == ["500,000 (Llama 3)"]
+    assert page.locator("button[aria-pressed=true]").all_text_contents() == ["500,000 (Llama 3)"]
     rows = table(page)
-    assert (len(rows), rows[-1][0], rows[-1][3]) == (64, "63", "no")
-    assert len(apart(page)) == 16
+    assert ((len(rows), rows[-1][0], rows[-1][3]), len(apart(page))) == ((64, "63", "no"), 16)
     enter(page, "first pair shown", "30")
     assert page.get_by_text("pair 45", exact=True).is_visible()
     enter(page, "head size K", "16")

@@ -20,7 +20,6 @@ CASES = [
     )
     if k <= experts
 ]
-FACTORS = (0, 0.05, 0.3, 0.7, 1, 1.1, 1.25, 2.2, 8)
 
 
 def click_word(page, word, place=0):
@@ -35,7 +34,6 @@ def balance_loss(made):
 
 @pytest.fixture(scope="module")
 def pages_routing(arithmetic):
-    """What the page computes for every case, and the widget of Python with the same state."""
     made = [RouterBoard(**case) for case in CASES]
     scored = arithmetic(RouterBoard, "scores", [[w.tastes, w.experts, w.skew] for w in made])
     given = [
@@ -69,7 +67,7 @@ def test_who_is_taken_and_who_is_dropped_is_the_packages(pages_routing, arithmet
     of_boards = [[rows, made.experts] for made, rows in pages_routing]
     wanted = arithmetic(RouterBoard, "wanted", of_boards)
     for (made, _), of_board in zip(pages_routing, wanted, strict=True):
-        for factor in FACTORS:
+        for factor in (0, 0.05, 0.3, 0.7, 1, 1.1, 1.25, 2.2, 8):
             made.capacity_factor = factor
             plan = made.plan()
             taken = [x.tolist() for x in plan.tokens_R.split(plan.counts_E.tolist())]

@@ -15,17 +15,10 @@ from llmcourse.train import phases
 from llmcourse_classroom.measured import PHASES, phases_of_step
 from llmcourse_classroom.widgets.course import ProgressMap, curriculum
 from llmcourse_classroom.widgets.run import RunScrubber, TrainingLoop
-from tests.browser import visits
+from tests.browser import registry, visits
 from tests.browser.hands import enter, keys, press, to_the_end
 from tests.browser.kit import holds, noted, said, table, value
-from tests.browser.registry import (
-    chapter_map,
-    exercise_sums,
-    run_matrices,
-    run_scrubber,
-    sums,
-    without,
-)
+from tests.browser.registry import chapter_map, exercise_sums, run_matrices, run_scrubber, sums
 from tests.browser.twins import agrees
 
 KEY = "llmcourse-progress.v1"
@@ -49,7 +42,6 @@ def mark(page, number, state):
 
 
 def give_file(page, label, text, name="marks.json"):
-    """Give the map a file, and wait until it says something else than before."""
     before = noted(page)
     given = {"name": name, "mimeType": "application/json", "buffer": text.encode()}
     page.get_by_label(label).set_input_files(given)
@@ -98,8 +90,7 @@ def test_shares_and_merging(arithmetic):
     chapters = [{"number": n} for n in ("00", "01", "02", "03")]
     progress = {"00": "done", "02": "reading", "99": "done"}
     got = arithmetic(ProgressMap, "counts", [[chapters, progress], [[], {}]])
-    assert got[0] == {"done": 1, "reading": 1, "all": 4, "share": 0.25}
-    assert got[1]["share"] == 0
+    assert (got[0], got[1]["share"]) == ({"done": 1, "reading": 1, "all": 4, "share": 0.25}, 0)
     rank = {None: 0, "reading": 1, "done": 2}
     states = ({}, {"07": "reading"}, {"07": "done"}, {"08": "reading"})
     cases = list(itertools.product(states, states))
@@ -184,19 +175,13 @@ def test_export_downloads_what_import_takes(show):
     holds(noted(page), "1 chapter ")
 
 
-NO_MARKS = [
-    ("{", "not JSON"),
-    ("null", "not exported"),
-    ("", "not JSON"),
-    ("[]", "not exported"),
-    (json.dumps(as_file({}, version=2)), "version 2"),
-    (json.dumps(as_file({}, format="other")), "not exported"),
-    (json.dumps(as_file([])), "no progress"),
-    ("x" * 100_001, "too large"),
-    (json.dumps(as_file(None)), "no progress"),
-    (json.dumps(as_file({"<b>": "done"})), "“<b>”"),
-    (json.dumps(as_file({"00": "done", "01": "read"})), "chapter 01"),
-]
+NO_MARKS = [("{", "not JSON"), ("null", "not exported"), ("", "not JSON"), ("[]", "not exported")]
+NO_MARKS += [(json.dumps(as_file({}, version=2)), "version 2")]
+NO_MARKS += [(json.dumps(as_file({}, format="other")), "not exported")]
+NO_MARKS += [(json.dumps(as_file([])), "no progress"), ("x" * 100_001, "too large")]
+NO_MARKS += [(json.dumps(as_file(None)), "no progress")]
+NO_MARKS += [(json.dumps(as_file({"<b>": "done"})), "“<b>”")]
+NO_MARKS += [(json.dumps(as_file({"00": "done", "01": "read"})), "chapter 01")]
 """Files, no two neighbours of which are refused in the same words."""
 
 
@@ -242,8 +227,7 @@ def test_python_sets_the_progress_and_it_wins(show, page):
 
 # --- exercises
 
-EXERCISES_KEY = "llmcourse-exercises.v1"
-SUMMARY = "Load a progress summary"
+EXERCISES_KEY, SUMMARY = "llmcourse-exercises.v1", "Load a progress summary"
 IMPORT = "Import a file"
 
 
@@ -269,8 +253,7 @@ def test_a_loaded_summary_is_shown_kept_and_marks_what_is_whole(show):
     assert kept(page) == done
     holds(said(page), "10 of 12 exercises")
     reload(page)
-    assert exercises_shown(page)["05"] == "2 of 4 exercises"
-    assert kept(page) == done
+    assert (exercises_shown(page)["05"], kept(page)) == ("2 of 4 exercises", done)
 
 
 def test_a_mark_set_back_stays_until_the_chapter_is_whole_anew(show):
@@ -338,14 +321,12 @@ def test_what_is_no_summary_is_named(arithmetic):
 
 def test_a_foreign_summary_is_refused_and_loses_nothing(show):
     given = exercise_sums(c05=(2, 4))
-    assert chapter_map(exercises=given).exercises == given
-    assert chapter_map().exercises == {}
+    assert (chapter_map(exercises=given).exercises, chapter_map().exercises) == (given, {})
     page = show(chapter_map(exercises=given))
     for text, problem in (NO_SUMMARIES[0], NO_SUMMARIES[7], ("x" * 100_001, "too large")):
         give_file(page, SUMMARY, text)
         holds(noted(page), problem, "Nothing has changed")
-        assert exercises_shown(page) == {"05": "2 of 4 exercises"}
-        assert kept(page) == {}
+        assert (exercises_shown(page), kept(page)) == ({"05": "2 of 4 exercises"}, {})
 
 
 def test_the_map_fits_a_phone_has_small_headings_and_axe_finds_nothing(show):
@@ -448,7 +429,7 @@ def test_a_press_or_an_arrow_key_chooses_a_phase(show, measured, width):
 
 
 def test_a_loop_without_times_says_nothing_about_them(show, measured):
-    page = show(TrainingLoop([without(phase, "share") for phase in measured]))
+    page = show(TrainingLoop([registry.without(phase, "share") for phase in measured]))
     assert "of the time" not in page.locator(".tl-panel").text_content()
     assert "of the step's time" not in said(page)
 
@@ -522,8 +503,7 @@ def test_slider_field_player_and_curve_go_through_the_run(show):
 
 
 def test_norm_and_largest_entry_are_said(show):
-    given = run_matrices()
-    page = show(run_scrubber(step=40))
+    given, page = run_matrices(), show(run_scrubber(step=40))
     norm, moved, largest = re.search(
         r"length ([\d.,]+), .* length ([\d.]+).* largest entry (-?[\d.]+)", said(page)
     ).groups()

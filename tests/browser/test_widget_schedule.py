@@ -93,8 +93,7 @@ def test_the_mean_rate_is_that_of_all_steps_or_of_fine_enough_samples(arithmetic
     few = [[each] for each in SETTINGS if each["num_steps"] < 1_000]
     agrees(arithmetic, ScheduleDesigner, "meanShare", few, mean, rel=1e-12)
     [share] = arithmetic(ScheduleDesigner, "meanShare", [[PUBLISHED]])
-    expected = (8_000 * 0.5 + 1_192_000 * 1.01 / 2) / 1_200_003
-    assert share == pytest.approx(expected, rel=5e-6)
+    assert share == pytest.approx((8_000 * 0.5 + 1_192_000 * 1.01 / 2) / 1_200_003, rel=5e-6)
 
 
 def test_the_mark_reads_rate_and_tokens(show):
@@ -138,8 +137,7 @@ def test_the_405b_has_its_own_numbers_and_batches(show):
     by_key(page, "Take its numbers as my own")
     assert page.get_by_label("schedule", exact=True).input_value() == "cosine_anneal"
     assert page.get_by_label("batch ramp of the 405B").is_checked()
-    assert value(page, "peak rate") == "0.00008"
-    assert said(page) == before
+    assert (value(page, "peak rate"), said(page)) == ("0.00008", before)
     enter(page, "warm-up, steps", "2000", "Step 4,000 of 1,200,003, cosine")
 
 

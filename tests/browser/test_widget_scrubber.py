@@ -10,15 +10,10 @@ import torch
 
 from llmcourse_classroom.widgets.scrubber import MOST_DIRECTIONS, WeightScrubber, sampled
 from llmcourse_labs.study import weights
+from tests.browser import registry
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, pictured, said, table
-from tests.browser.registry import (
-    FEW,
-    WEIGHT_LOSSES,
-    WEIGHT_STEPS,
-    weight_checkpoints,
-    weight_scrubber,
-)
+from tests.browser.registry import FEW, WEIGHT_STEPS, weight_checkpoints, weight_scrubber
 
 
 def as_number(text):
@@ -26,9 +21,7 @@ def as_number(text):
 
 
 def matrices():
-    """Matrices of many kinds: noise, few directions, wide, tall, one row, equal values, zeros."""
-    g = torch.Generator().manual_seed(3)
-    noise = torch.randn(12, 17, generator=g, dtype=torch.float64)
+    noise = torch.randn(12, 17, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     return [
         noise,
         noise[:, :2] @ noise[:2],
@@ -49,8 +42,7 @@ def test_ratios_are_the_packages(arithmetic):
     ]
     expected = [weights.update_ratios({"w": a}, {"w": b})["w"] for a, b in pairs]
     got = [math.inf if x is None else x for x in arithmetic(WeightScrubber, "ratio", given)]
-    assert got == pytest.approx(expected, rel=1e-12, abs=1e-15)
-    assert expected[-1] == math.inf
+    assert (got, expected[-1]) == (pytest.approx(expected, rel=1e-12, abs=1e-15), math.inf)
     norms = arithmetic(WeightScrubber, "norm", [[weights.spectrum(w).tolist()] for w in matrices()])
     assert norms == pytest.approx([float(w.norm()) for w in matrices()], rel=1e-12)
 
@@ -59,8 +51,7 @@ def test_ranks_and_shares_held_are_the_packages(arithmetic):
     every = [[weights.spectrum(w).tolist()] for w in matrices()]
     expected = [weights.effective_rank(w) for w in matrices()]
     assert arithmetic(WeightScrubber, "effectiveRank", every) == pytest.approx(expected, rel=1e-9)
-    assert expected[4] == pytest.approx(7)
-    assert expected[-1] == 0
+    assert (expected[4], expected[-1]) == (pytest.approx(7), 0)
     given = list(itertools.product(matrices()[:-1], (0.001, 0.5, 0.8, 0.9, 0.99, 1)))
     cases = [[weights.spectrum(w).tolist(), share] for w, share in given]
     got = arithmetic(WeightScrubber, "rankFor", cases)
@@ -88,8 +79,7 @@ def test_numbers_and_products_are_those_of_numpy(arithmetic):
 
 
 def test_the_page_gets_the_matrix_its_change_and_its_nearest_ones(arithmetic):
-    held = weight_checkpoints()
-    made = weight_scrubber()
+    held, made = weight_checkpoints(), weight_scrubber()
     part = np.ix_(made.rows, made.columns)
     (first,) = arithmetic(WeightScrubber, "numbersOf", [[made.start]])
     assert first == pytest.approx(held[0].numpy()[part].ravel(), abs=0.51 * made.start["scale"])
@@ -116,8 +106,7 @@ def test_the_page_gets_the_matrix_its_change_and_its_nearest_ones(arithmetic):
 
 
 def test_singular_values_are_those_of_the_whole_matrices():
-    held = weight_checkpoints()
-    made = weight_scrubber()
+    held, made = weight_checkpoints(), weight_scrubber()
     for matrix, spectra in zip(held, made.spectra, strict=True):
         change = matrix.double() - held[0].double()
         for name, w in (("weights", matrix.double()), ("change", change)):
@@ -128,8 +117,7 @@ def test_singular_values_are_those_of_the_whole_matrices():
 
 
 def test_rows_are_left_out_evenly():
-    assert sampled(5, 24) == [0, 1, 2, 3, 4]
-    assert sampled(24, 24) == list(range(24))
+    assert (sampled(5, 24), sampled(24, 24)) == ([0, 1, 2, 3, 4], list(range(24)))
     for size in (25, 47, 64, 1000):
         places = sampled(size, 24)
         assert (len(set(places)), places[0], places[-1]) == (24, 0, size - 1)
@@ -141,8 +129,7 @@ def test_rows_are_left_out_evenly():
 
 def test_the_start_is_the_last_checkpoint_in_words_and_numbers(show):
     held = weight_checkpoints()
-    change = held[-1].double() - held[0].double()
-    page = show(weight_scrubber())
+    change, page = held[-1].double() - held[0].double(), show(weight_scrubber())
     moved = 100 * weights.update_ratios({"w": held[0]}, {"w": held[-1]})["w"]
     holds(said(page), "Step 200: loss 1.75", f"moved by {moved:.3g} %")
     share = weights.low_rank(change, 1).square().sum() / change.square().sum()
@@ -221,7 +208,7 @@ def test_tensors_arrays_and_lists_give_the_same():
     held = [w.double().requires_grad_() for w in weight_checkpoints(4, 6)]
     arrays = [w.detach().numpy() for w in held]
     state, *others = (
-        WeightScrubber("w", WEIGHT_STEPS, given, WEIGHT_LOSSES).state()
+        WeightScrubber("w", WEIGHT_STEPS, given, registry.WEIGHT_LOSSES).state()
         for given in (held, arrays, [w.tolist() for w in held])
     )
     assert others == [state, state]

@@ -42,16 +42,14 @@ def test_parameters_and_three_wholes_are_the_packages_to_the_last_one(arithmetic
             "headless": sum(count for part, count in parts.items() if part != "head"),
             "blocks": parts["attention"] + parts["feed_forward"] + block_norms,
         }
-        assert counted == parts
-        assert whole == expected
+        assert (counted, whole) == (parts, expected)
         assert share == {name: parts["feed_forward"] / count for name, count in expected.items()}
 
 
 def test_the_70b_has_the_three_shares_of_the_accounts(arithmetic):
     given = [[shape_of(PRESETS["llama3_70b"]())]]
     (counted,), (shares,) = (arithmetic(ShareBar, name, given) for name in ("wholes", "shares"))
-    assert counted["all"] == 70_553_706_496
-    assert counted["headless"] == 69_503_033_344
+    assert (counted["all"], counted["headless"]) == (70_553_706_496, 69_503_033_344)
     assert [round(100 * share, 1) for share in shares.values()] == [79.9, 81.1, 82.4]
 
 
@@ -83,8 +81,7 @@ def test_the_70b_in_words_table_and_a_line_that_ends_where_the_package_says(show
     holds(said(page), "79.9 % of 70.55 B", "81.1 % of 69.5 B", "82.4 %", "4.67 times attention")
     holds(pictured(page), "feed-forward 56.37 B")
     holds(pictured(page, 1), "79.9 %", "width 8,192")
-    rows = table(page)
-    parts = cost.parameters_by_part(PRESETS["llama3_70b"]())
+    rows, parts = table(page), cost.parameters_by_part(PRESETS["llama3_70b"]())
     assert [row[1] for row in rows[:5]] == [f"{count:,}" for count in parts.values()]
     assert rows[2][2:] == ["79.9 %", "81.1 %", "82.4 %"]
     assert rows[0][2:] == ["1.49 %", "1.51 %", "not counted"]
@@ -162,8 +159,7 @@ def test_arrow_keys_go_to_the_next_that_can_be_and_the_slider_keeps_the_groups(s
     for key in ("PageDown", "PageDown", "Home", "PageUp", "End"):
         keys(page, "width D", key)
         assert int(value(page, "width D")) % 1_024 == 0
-        assert value(page, "key/value heads G") == "8"
-        assert noted(page) == ""
+        assert (value(page, "key/value heads G"), noted(page)) == ("8", "")
     assert value(page, "width D") == "32768"
     enter(page, "width D", "8192")
     moves = [

@@ -30,7 +30,6 @@ META = "Llama 3 405B, 16,384 GPUs, 8,192 tokens"
 
 
 def random_case(rng):
-    """A layout that may break a rule, in the letters of the page, and its model."""
     heads = rng.choice([4, 8, 12, 16])
     config = ModelConfig(
         num_layers=rng.randrange(2, 33),
@@ -71,7 +70,6 @@ def random_case(rng):
 
 
 def packages(config, case):
-    """The step of the package; where the layout breaks a rule, None."""
     per_rank, left = divmod(case["batch"], case["dp"])
     micro_batches, more = divmod(per_rank, case["sequences"])
     axes = {axis: case[axis] for axis in ("dp", "pp", "cp", "tp")}
@@ -125,7 +123,6 @@ def test_steps_are_the_packages_and_so_are_refusals(arithmetic):
 
 
 def published(name):
-    """A published run in the letters of the page."""
     state = state_of(PUBLISHED[name])
     shape = StepSimulator(name).shapes[state["shape"]] | {"T": state["length"]}
     case = {k: v for k, v in state.items() if k not in ("shape", "gpu", "length")}
@@ -134,7 +131,6 @@ def published(name):
 
 
 def candidates():
-    """All meshes that the search of the first run may try, the legal ones among others."""
     case = published(META)
     axes = itertools.product((8, 4, 2, 1), (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16))
     for tp, pp, cp in axes:
@@ -153,13 +149,10 @@ def test_the_search_tries_all_legal_meshes_of_as_many_gpus(arithmetic):
 
 
 def ranking(arithmetic):
-    """Seconds and names of the meshes that fit, the fastest first, and of all in their order."""
     (found,) = arithmetic(StepSimulator, "meshes", [[published(META)]])
-    given = [[one["c"], one["step"]] for one in found]
-    fit = arithmetic(StepSimulator, "fits", given)
+    fit = arithmetic(StepSimulator, "fits", [[one["c"], one["step"]] for one in found])
     names = [" · ".join(f"{a} {one['c'][a]:,}" for a in ("tp", "pp", "cp", "dp")) for one in found]
-    seconds = [sum(one["step"]["seconds"].values()) for one in found]
-    return names, seconds, fit
+    return names, [sum(one["step"]["seconds"].values()) for one in found], fit
 
 
 def test_each_mesh_that_fits_goes_to_its_place_in_the_ranking(show, page, arithmetic):

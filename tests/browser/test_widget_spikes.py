@@ -18,7 +18,6 @@ def box(page, name):
 
 
 def series():
-    """Series that a detector may meet: scatter, ties, jumps, a new level, what is not finite."""
     draws = random.Random(1)
     scatter = [round(draws.gauss(2, 0.3), 3) for _ in range(150)]
     jumps = [v + (5 if i % 37 == 36 else 0) for i, v in enumerate(scatter)]
@@ -28,7 +27,6 @@ def series():
 
 
 def judged(values, *, window=20, factor=8, least_rise=0.1):
-    """What the package's detector says of every value, and the limit that it had before it."""
     detector = SpikeDetector(window=window, factor=factor, least_rise=least_rise)
     found = []
     for number in values:
@@ -98,8 +96,7 @@ def test_boxes_show_the_run_with_those_precautions(show):
     text = page.locator(".lc").text_content()
     holds(text, "No spike in 4 of 16", "fewest precautions: clipping + warm-up")
     rows = table(page, "Every run")
-    assert len(rows) == 16
-    assert [*rows[0][:2], rows[0][-1]] == ["all off", "2", "not finite"]
+    assert (len(rows), [*rows[0][:2], rows[0][-1]]) == (16, ["all off", "2", "not finite"])
     holds(rows[0][2], "100 to 119 not finite")
     assert rows[-1][1:3] == ["0", "none"]
 
@@ -179,18 +176,14 @@ def test_with_reduced_motion_the_curves_are_there_at_once(show, page):
 
 
 def test_how_far_a_loss_stays_above_another(arithmetic):
-    given = [
-        [[9, 2, 4], [0, 1, 3], 1],
-        [[1, None, 2], [1, 1, 1], 0],
-        [[1, None, 2], [1, 1, 1.5], 2],
-    ]
+    given = [[[9, 2, 4], [0, 1, 3], 1], [[1, None, 2], [1, 1, 1], 0]]
+    given += [[[1, None, 2], [1, 1, 1.5], 2]]
     assert arithmetic(SpikeLab, "above", given) == [1, None, 0.5]
 
 
 def test_next_spike_goes_round_and_the_step_is_read_out(show):
     made = spike_lab(on=["QK-norm"])
-    page = show(made, says=["Step 0: loss 2", "no limit yet", "fine"])
-    places = []
+    page, places = show(made, says=["Step 0: loss 2", "no limit yet", "fine"]), []
     button = page.get_by_role("button", name="Next spike")
     for _ in range(3):
         button.press("Enter")
@@ -203,8 +196,7 @@ def test_next_spike_goes_round_and_the_step_is_read_out(show):
     holds(noted(page), "no spike")
     keys(page, "step", "ArrowRight", values={"step": "41"})
     rows = table(page, "This run, step by step")
-    assert len(rows) == 120
-    assert rows[0][3:] == ["none yet", "fine"]
+    assert (len(rows), rows[0][3:]) == (120, ["none yet", "fine"])
 
 
 def test_settings_of_the_detector_matter(show):

@@ -15,8 +15,7 @@ from tests.browser.hands import choose, keys
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.twins import agrees
 
-ENDS = ("whole", "rows")
-PLANS = list(itertools.product(splitter.NETWORKS, splitter.CUTS, splitter.CUTS, ENDS))
+PLANS = list(itertools.product(splitter.NETWORKS, splitter.CUTS, splitter.CUTS, ("whole", "rows")))
 T, D, F = 12, 24, 36  # divisible by 2, 3 and 4, all different
 ALONG = {"rows": 0, "columns": 1}
 
@@ -53,7 +52,6 @@ def silu_slope(x):
 
 
 def pass_over(given, weights, dy, *, nonlinear):
-    """Return y, dx and the weights' gradients in one process, by autograd."""
     x, *ws = leaves = [torch.tensor(each, requires_grad=True) for each in (given, *weights)]
     y = x @ ws[0]
     for w in ws[1:]:
@@ -65,8 +63,7 @@ def pass_over(given, weights, dy, *, nonlinear):
 def pass_by_plan(moves, plan, n, arrays):
     """Return the same on n ranks, each with its part of everything, by the moves alone."""
     (network, cuts, ends), (given, weights, dy) = plan, arrays
-    todo = {move.tensor: move for move in moves}
-    names = ("A", "B")[: len(weights)]
+    todo, names = {move.tensor: move for move in moves}, ("A", "B")[: len(weights)]
     held = {
         name: [share(w, cut, n, r) for r in range(n)]
         for name, w, cut in zip(names, weights, cuts, strict=True)
@@ -124,13 +121,11 @@ def cuts_of(network, cut_a, cut_b):
 
 
 def weights_share(network, cut_a, cut_b, n):
-    """The share of all weights that a rank holds; A and B have the same size."""
     cuts = cuts_of(network, cut_a, cut_b)
     return sum(1 if cut == "whole" else 1 / n for cut in cuts) / len(cuts)
 
 
 def work_share(network, cut_a, cut_b, ends, n):
-    """The share of all multiplications of the forward pass that a rank makes."""
     needs = {move.tensor: move.need for move in split_moves(network, cut_a, cut_b, ends)}
     read = list(zip("xh", cuts_of(network, cut_a, cut_b), strict=False))
     shared = [cut != "whole" or needs[tensor] == "rows" for tensor, cut in read]

@@ -20,8 +20,7 @@ LEARN = ("all tokens", "assistant", "assistant without end")
 
 def drawn(count=40):
     """Random strips: several documents, padding at the end or first, every role, ends of turns."""
-    rng = random.Random(3)
-    roles = ["system", "user", "assistant", "template", "text"]
+    rng, roles = random.Random(3), ["system", "user", "assistant", "template", "text"]
     for at in range(count):
         size = rng.choice((1, 2, 3, 7, 20, 48))
         documents = sorted(rng.choices([0, 0, 1, 2, 5], k=size))
@@ -52,7 +51,6 @@ def learned_of(strip, learn):
 
 
 def as_targets(asked):
-    """Return what the page asks for as the package writes it: ids are places."""
     return [each["target"] if each["counted"] else loss.IGNORE_INDEX for each in asked]
 
 

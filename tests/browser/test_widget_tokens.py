@@ -19,27 +19,14 @@ from tests.browser.twins import agrees
 
 SPECIALS = ["<|end|>", "<|end|><|end|>", "<|e"]
 PATTERNS = {"GPT2": GPT2, "LLAMA3": LLAMA3}
-TEXTS = [
-    "",
-    " ",
-    "\n",
-    "a",
-    "the tea then the teas",
-    "the the the  the   the",
-    "aaaaaaaaaaaaaaa",
-    "\n\n  \t x\r\n\r\ny \n z  ",
-    "line\n\n\n   indented\n",
-    "I'm HE'S we'Ll you'VE o'clock 'tis ''s 'ſ x'ſ' x'ſtop x'Stop X'STOP",
-    "12345678 3.14 1,000,000 ½ ٣٤٥ Ⅷ",
-    "café naïve Größe e\u0301 Ελλάδα हिन्दी عربي 東京",
-    "🙂👩‍👩‍👧‍👦🇩🇪 \u200d",
-    "a\u00a0b\u2003c\u3000d\u0085e\ufefff\u2028g\x1ch\x1fi\x0bj\x00k",
-    "e\u0301\u200b snake_case __init__(self): return x**2 != y //= 3",
-    "constructor toString __proto__ constructor",
-    "<|end|>",
-    "one<|end|><|end|><|end|>two <|e <|en|> three<|end|>\n",
-    PROSE[:200],
-]
+TEXTS = ["", " ", "\n", "a", "the tea then the teas", "the the the  the   the", "aaaaaaaaaaaaaaa"]
+TEXTS += ["\n\n  \t x\r\n\r\ny \n z  ", "line\n\n\n   indented\n"]
+TEXTS += ["I'm HE'S we'Ll you'VE o'clock 'tis ''s 'ſ x'ſ' x'ſtop x'Stop X'STOP"]
+TEXTS += ["12345678 3.14 1,000,000 ½ ٣٤٥ Ⅷ", "café naïve Größe e\u0301 Ελλάδα हिन्दी عربي 東京"]
+TEXTS += ["🙂👩‍👩‍👧‍👦🇩🇪 \u200d", "a\u00a0b\u2003c\u3000d\u0085e\ufefff\u2028g\x1ch\x1fi\x0bj\x00k"]
+TEXTS += ["e\u0301\u200b snake_case __init__(self): return x**2 != y //= 3"]
+TEXTS += ["constructor toString __proto__ constructor", "<|end|>"]
+TEXTS += ["one<|end|><|end|><|end|>two <|e <|en|> three<|end|>\n", PROSE[:200]]
 
 
 def scrambled():
@@ -75,8 +62,7 @@ def test_the_page_cuts_words_as_the_package(arithmetic, kind):
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_the_page_encodes_as_the_package(arithmetic, tokenizers, kind):
     tokenizer = tokenizers[kind]
-    state = MergeBoard(tokenizer, "").state()
-    texts = TEXTS + scrambled()
+    state, texts = MergeBoard(tokenizer, "").state(), TEXTS + scrambled()
     got = arithmetic(MergeBoard, "encode", [[text, state] for text in texts])
     assert got == [tokenizer.encode(text) for text in texts]
     assert any(tokenizer.special_tokens["<|end|><|end|>"] in ids for ids in got)
@@ -171,7 +157,6 @@ def test_play_goes_to_the_end_and_begins_anew(show):
 
 
 def boards():
-    """Lengths that make the methods decide: equal ones, empty, exactly a row, longer than a row."""
     rng = random.Random(1)
     fixed = [[2, 3, 4, 5, 3, 1], [0, 7, 0], [6], [12, 6, 18], [1] * 9, [13, 1, 7]]
     fixed.append([5, 5, 5, 4, 4, 2, 2, 1])

@@ -55,16 +55,10 @@ def test_speeds_and_wavelengths_are_those_of_the_package(arithmetic):
 
 def test_a_pair_is_new_where_it_turns_further_than_it_ever_did(arithmetic):
     quarter, whole = math.pi / 128, math.pi / 32  # a quarter and a full turn in 64 tokens
-    given = {
-        (quarter, quarter, 64, 64): False,
-        (quarter, quarter, 64, 65): True,
-        (quarter, quarter / 4, 64, 256): False,
-        (quarter, quarter / 4, 64, 257): True,
-        (quarter, quarter / 2, 64, 256): True,
-        (whole, whole, 64, 10_000): False,
-        (whole * 0.99, whole, 64, 10_000): True,
-        (quarter, quarter, 64, 8): False,
-    }
+    given = {(quarter, quarter, 64, 64): False, (quarter, quarter, 64, 65): True}
+    given |= {(quarter, quarter / 4, 64, 256): False, (quarter, quarter / 4, 64, 257): True}
+    given |= {(quarter, quarter / 2, 64, 256): True, (whole, whole, 64, 10_000): False}
+    given |= {(whole * 0.99, whole, 64, 10_000): True, (quarter, quarter, 64, 8): False}
     assert arithmetic(WavelengthChart, "isNew", [list(x) for x in given]) == list(given.values())
 
 
@@ -81,8 +75,7 @@ def test_the_state_in_words_and_every_scaling(show):
     holds(said(page), "Without scaling", f"{16 - bare} pairs turned full circle", "and 0 of these")
     holds(pictured(page), "length, 64", "one, 256", f"{bare} pairs are marked")
     rows = table(page)
-    assert len(rows) == 16
-    assert [row[-1] for row in rows].count("yes") == bare
+    assert (len(rows), [row[-1] for row in rows].count("yes")) == (16, bare)
     assert rows[0] == ["0", "6.3", "6.3", "1.00", "10.2", "no"]
     names = ("position interpolation", "NTK-aware", "YaRN", "Llama 3.1's")
     for kind, name in zip(KINDS, names, strict=True):

@@ -37,9 +37,7 @@ def test_the_fewest_ranks_fit_and_one_less_does_not(arithmetic):
 def test_a_stage_by_keyboard_and_the_fewest_ranks_by_a_button(show):
     page = show(ZeroBars())
     holds(said(page), "Stage 0, plain data parallelism, on 64 ranks", "1.13 TB", "1.05 TB too much")
-    sizes = [
-        f"stage {n} {size}" for n, size in enumerate(("1.13 TB", "295 GB", "157 GB", "17.6 GB"))
-    ]
+    sizes = [f"stage {n} {s}" for n, s in enumerate(("1.13 TB", "295 GB", "157 GB", "17.6 GB"))]
     holds(pictured(page), ", ".join(sizes))
     holds(pictured(page, 2), "stage 2 278 GB, stage 3 417 GB")
     bars = page.locator(".lc-stage svg").first.locator("path[fill=none]:not(defs path)")
@@ -79,7 +77,6 @@ def test_the_table_has_the_exact_numbers(show):
 
 
 def parts_sent(stage):
-    """Parts that a rank of four sends in a step of three layers, of 12 of weights or gradient."""
     sent = 0
     for what, *layer in MOMENTS[stage]:
         layers = 1 if layer else 3
@@ -133,8 +130,7 @@ def test_what_ranks_have_after_each_moment(arithmetic):
             assert gradient == ["none"] * 3
         if what == "backward" and stage >= 2:
             assert [n for n in range(3) if gradient[n] == "all"] == layer  # the others are divided
-    assert found[1, 7][1] == ["own"] * 3
-    assert found[0, 7][1] == ["all"] * 3
+    assert (found[1, 7][1], found[0, 7][1]) == (["own"] * 3, ["all"] * 3)
 
 
 PARTS = """() => [...document.querySelectorAll("[data-way]")].map((one) => {

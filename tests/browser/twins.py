@@ -9,7 +9,6 @@ import pytest
 
 
 def each(arithmetic: Callable, widget: type, name: str, cases: Iterable) -> Iterator[tuple]:
-    """Return each case with what a function of the page returns of it."""
     cases = [list(case) for case in cases]
     return zip(cases, arithmetic(widget, name, cases), strict=True)
 

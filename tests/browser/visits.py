@@ -134,7 +134,6 @@ class Visit:
         return [address for address in self.requests if not address.startswith(own)]
 
     def files(self, root: str) -> list[Path]:
-        """Return the book's files that were loaded, once for each request."""
         paths = [a.removeprefix(root) for a in self.requests if a.startswith(root)]
         return [HTML / unquote(urlsplit(path).path).lstrip("/") for path in paths]
 
@@ -150,8 +149,7 @@ def listen(page: Page) -> Visit:
 
 def settle(page: Page) -> None:
     """Come near each widget in sight, until it is alive, and go back to where the page began."""
-    start = page.evaluate("scrollY")
-    hosts = page.locator(".lc-host:visible")
+    start, hosts = page.evaluate("scrollY"), page.locator(".lc-host:visible")
     for place in range(hosts.count()):
         hosts.nth(place).scroll_into_view_if_needed()
         hosts.nth(place).locator(".lc").wait_for(state="attached")
@@ -263,12 +261,9 @@ def examples(paths: list[Path]) -> list[Path]:
     ASCII; and then, one by one, what has most kinds of elements that none before it has.
     """
     text = functools.cache(lambda path: path.read_text(encoding="utf8"))
-    rules = (
-        lambda path: len(text(path)),
-        lambda path: -len(text(path)),
-        lambda path: max(map(len, re.sub("<[^>]*>", "", text(path)).split("\n"))),
-        lambda path: len(text(path)) - len(text(path).encode("ascii", "ignore")),
-    )
+    rules = (lambda path: len(text(path)), lambda path: -len(text(path)))
+    rules += (lambda path: max(map(len, re.sub("<[^>]*>", "", text(path)).split("\n"))),)
+    rules += (lambda path: len(text(path)) - len(text(path).encode("ascii", "ignore")),)
     chosen = {max(paths, key=rule): None for rule in rules} if paths else {}
     unseen = set().union(*map(kinds, paths)).difference(*map(kinds, chosen))
     while unseen:
