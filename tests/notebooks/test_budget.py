@@ -28,18 +28,13 @@ def test_a_chapter_over_the_budget_is_named():
 
 
 def test_modules_scripts_and_tests_belong_to_the_first_that_needs_them(tmp_path, monkeypatch):
-    files = {
-        "llmcourse/__init__.py": "",
-        "llmcourse/old.py": "",
-        "llmcourse/new.py": "import llmcourse.old, llmcourse.below\nscript = 'board'",
-        "llmcourse/below.py": "",
-        "llmcourse/later.py": "import llmcourse.new",
-        "llmcourse/board.js": "",
-        "llmcourse/other.js": "",
-        "tests/test_new.py": "import llmcourse.new, llmcourse.below, llmcourse.old",
-        "tests/test_old.py": "import llmcourse.new, llmcourse.old",
-        "exercises/hidden/06_new.py": "import llmcourse.below",
-    }
+    files = {"llmcourse/__init__.py": "", "llmcourse/old.py": ""}
+    files |= {"llmcourse/new.py": "import llmcourse.old, llmcourse.below\nscript = 'board'"}
+    files |= {"llmcourse/below.py": "", "llmcourse/later.py": "import llmcourse.new"}
+    files |= {"llmcourse/board.js": "", "llmcourse/other.js": ""}
+    files |= {"tests/test_new.py": "import llmcourse.new, llmcourse.below, llmcourse.old"}
+    files |= {"tests/test_old.py": "import llmcourse.new, llmcourse.old"}
+    files |= {"exercises/hidden/06_new.py": "import llmcourse.below"}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

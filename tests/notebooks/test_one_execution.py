@@ -17,8 +17,6 @@ from tools.build import build_book, uses
 from tools.check import check_notebooks
 
 ROOT = Path(__file__).parents[2]
-
-
 ACCOUNT = """
 import json, os, sys, tempfile
 import torch
@@ -34,22 +32,13 @@ def notebook_of(*sources, tags=None):
     return nbformat.v4.new_notebook(cells=cells, metadata=check_notebooks.TOP_METADATA)
 
 
-PACKAGE = {
-    "__init__.py": "",
-    "adam.py": "rate = 1",
-    "muon.py": "rate = 2",
-    "command.py": "import llmcourse.loop",
-    "loop.py": "steps = 3",
-    "ranks.py": "def work():\n    import llmcourse.sync",
-    "sync.py": "sums = 4",
-    "shown.py": "def shown():\n    return 5",
-    "script.py": "import pathlib",
-    "state.py": "def code_version():\n    return open('llmcourse/other.txt').read()",
-    "words.txt": "one two",
-    "other.txt": "three",
-    "quizzes/07.toml": "x = 1",
-    "quizzes/08.toml": "x = 2",
-}
+PACKAGE = {"__init__.py": "", "adam.py": "rate = 1", "muon.py": "rate = 2"}
+PACKAGE |= {"command.py": "import llmcourse.loop", "loop.py": "steps = 3"}
+PACKAGE |= {"ranks.py": "def work():\n    import llmcourse.sync", "sync.py": "sums = 4"}
+PACKAGE |= {"shown.py": "def shown():\n    return 5", "script.py": "import pathlib"}
+PACKAGE |= {"state.py": "def code_version():\n    return open('llmcourse/other.txt').read()"}
+PACKAGE |= {"words.txt": "one two", "other.txt": "three", "quizzes/07.toml": "x = 1"}
+PACKAGE |= {"quizzes/08.toml": "x = 2"}
 USES = """
 import inspect, multiprocessing, os, pathlib, subprocess, sys
 from llmcourse import adam, ranks, shown, state
@@ -127,13 +116,10 @@ def executed(tmp_path_factory):
     kernel.mkdir(parents=True)
     dead = {"argv": ["false"], "display_name": "Python 3", "language": "python"}
     (kernel / "kernel.json").write_text(json.dumps(dead))
-    done = run_notebooks(folder, notebooks, "-n", "2", "--dist", "loadfile")
-    return done, Cache(folder), folder
+    return run_notebooks(folder, notebooks, "-n", "2", "--dist", "loadfile"), Cache(folder), folder
 
 
 class Cache:
-    """What a folder's cache holds of its notebooks, by name."""
-
     def __init__(self, folder):
         self.folder, self.cache = folder, get_cache(str(folder / "_build" / ".jupyter_cache"))
 
@@ -144,7 +130,6 @@ class Cache:
             return None
 
     def code(self, name):
-        """The code cells as they were executed."""
         cells = self.cache.get_cache_bundle(self.record(name).pk).nb.cells
         return [cell for cell in cells if cell.cell_type == "code"]
 
@@ -152,10 +137,8 @@ class Cache:
 def test_a_passing_notebook_ran_once_and_is_cached_with_its_outputs(executed):
     _, cache, folder = executed
     code = cache.code("good")
-    assert [cell.execution_count for cell in code] == [1, 2, 3]
-    assert code[0].outputs == []
-    assert code[1].outputs[0].text == "42\n"
-    assert code[2].outputs[0].data["text/plain"] == "48"
+    assert ([cell.execution_count for cell in code], code[0].outputs) == ([1, 2, 3], [])
+    assert (code[1].outputs[0].text, code[2].outputs[0].data["text/plain"]) == ("42\n", "48")
     assert (folder / "ran.txt").read_text() == "x"
 
 
@@ -297,7 +280,6 @@ def test_a_kernel_that_dies_at_its_start_is_started_once_more(tmp_path, times, c
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with one chapter, an empty package and an empty cache."""
     (tmp_path / "chapters").mkdir()
     (tmp_path / "llmcourse").mkdir()
     (tmp_path / "llmcourse" / "loss.py").write_text("unit = 'nat'\n")
@@ -361,12 +343,10 @@ def test_only_what_changed_is_executed(project):
     assert build_book.not_executed([first, second]) == [second]
     pretend_to_execute(second)
     assert build_book.not_executed([first, second]) == []
-
     prose = nbformat.read(first, as_version=4)
     prose.cells[0].source = "# Another title"
     nbformat.write(prose, first)
     assert build_book.not_executed([first, second]) == []
-
     nbformat.write(notebook_of("print('changed')"), second)
     assert build_book.not_executed([first, second]) == [second]
 
@@ -440,15 +420,12 @@ def test_nothing_is_built_twice(project, monkeypatch):
     assert not build_book.is_current()
     assert build_book.main([]) == 0
     assert build_book.is_current()
-    assert build_book.main([]) == 0
-    assert len(builds) == 1
+    assert (build_book.main([]), len(builds)) == (0, 1)
     (project / "_config.yml").write_text("title: Two\n")
-    assert build_book.main([]) == 0
-    assert len(builds) == 2
+    assert (build_book.main([]), len(builds)) == (0, 2)
     (project / "llmcourse" / "loss.py").write_text("unit = 'bit'\n")
     assert not build_book.is_current()
-    assert build_book.main([]) == 0
-    assert len(builds) == 3
+    assert (build_book.main([]), len(builds)) == (0, 3)
     monkeypatch.setattr(build_book, "build", lambda _env: 1)
     (project / "_config.yml").write_text("title: Three\n")
     assert build_book.main([]) == 1

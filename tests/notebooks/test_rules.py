@@ -35,7 +35,6 @@ def code(name, source, metadata=None):
 
 
 def good():
-    """Return the cells of a chapter that keeps every rule, by name."""
     cells = [
         markdown("title", TITLE),
         markdown("need", "## You need\n\n## You will be able to\n\n## Predict"),

@@ -37,7 +37,6 @@ print(json.dumps({"forms": sorted(bundle), "ipywidgets": metadata.version("ipywi
 
 
 def requirements_of(names):
-    """Return the installed packages that others need, themselves included."""
     found, todo = {}, list(names)
     while todo:
         name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
@@ -54,7 +53,6 @@ def requirements_of(names):
 
 
 def lend(packages, folder):
-    """Put links to installed packages into a folder, as if they had been installed there."""
     for package in packages:
         for entry in package.files or []:
             top = entry.parts[0]
@@ -78,16 +76,14 @@ def hosted(tmp_path_factory):
 
 
 def test_the_cell_installs_the_package_and_leaves_torch_alone(hosted, tmp_path):
-    address = f"git+{setup_cells.repository()}"
-    repository = tmp_path / "repository"
+    address, repository = f"git+{setup_cells.repository()}", tmp_path / "repository"
     for package in ("llmcourse", "llmcourse_labs", "llmcourse_classroom"):
         shutil.copytree(ROOT / package, repository / package)
     for name in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-text"):
         shutil.copy2(ROOT / name, repository)
     local = setup_cells.source().replace(address, repository.as_uri())
     assert local != setup_cells.source()
-    command = [hosted, "-c", RUN_CELL, local]
-    where = {"cwd": tmp_path, "env": AS_IT_IS}
+    command, where = [hosted, "-c", RUN_CELL, local], {"cwd": tmp_path, "env": AS_IT_IS}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, **where)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     seen = json.loads(ran.stdout.strip().split("\n")[-1])
@@ -103,8 +99,7 @@ def test_every_chapter_has_the_cell_first(chapter):
 
 
 def test_the_cell_does_nothing_where_the_package_is_and_no_other_may_install():
-    code = check_notebooks.python_of(setup_cells.source())
-    names = {}
+    code, names = check_notebooks.python_of(setup_cells.source()), {}
     exec(compile(code, "cell", "exec"), names)  # the magic is blanked: nothing could be installed
     assert "torch" not in names
     cell = nbformat.v4.new_code_cell(setup_cells.source() + "\n%pip install something")
@@ -126,6 +121,5 @@ def test_a_stale_cell_is_found_and_stamped(tmp_path, monkeypatch, capsys):
     assert "git+https://example.org/a/b" in stamped.cells[1].source
     assert setup_cells.main(["--check"]) == 0
     (tmp_path / "_config.yml").write_text("repository: {url: https://example.org/c/d}\n")
-    assert setup_cells.main(["--check"]) == 1
-    assert setup_cells.main([]) == 0
+    assert (setup_cells.main(["--check"]), setup_cells.main([])) == (1, 0)
     assert len(nbformat.read(path, as_version=4).cells) == 3
