@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 from llmcourse_classroom import notebooks  # noqa: F401 - before others import nbformat, slowly
 
 pytest_plugins = ["tools.build.unchanged", "tools.build.said_at_once", "tools.build.spent"]
-
 torch.set_num_threads(1)
 
 # Whoever needs the server of forks first decides what it has imported.  After a test of curation,
@@ -41,7 +40,6 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Declare the marker of what belongs to `make soak`."""
     config.addinivalue_line("markers", "soak: runs in make soak, and where what it needs changed")
 
 
@@ -63,11 +61,9 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture(scope="session")
 def soaking(pytestconfig):
-    """Whether this is `make soak`, which has time for more."""
     return pytestconfig.getoption("seeds") > 1
 
 
 @pytest.fixture
 def generator():
-    """A fresh generator with a fixed seed for every test."""
     return torch.Generator().manual_seed(0)

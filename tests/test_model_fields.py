@@ -33,30 +33,17 @@ from llmcourse_labs.scale.simulator.step import _held as weights_of_a_gpu
 from tests.train.runs import SHORT
 
 DENSE, MIXTURE = tiny(), tiny_moe()
-CHANGES = {
-    "num_layers": (DENSE, 4),
-    "width": (DENSE, 48),
-    "num_heads": (DENSE, 8),
-    "num_kv_heads": (DENSE, 4),
-    "head_size": (DENSE, 12),
-    "hidden": (DENSE, 96),
-    "vocab_size": (DENSE, 320),
-    "context_length": (DENSE, 48),
-    "rope_theta": (DENSE, 500.0),
-    "rope_scaling": (DENSE, RopeScaling(kind="linear", factor=2.0)),
-    "tied_head": (DENSE, False),
-    "norm_eps": (DENSE, 0.1),
-    "qk_norm": (DENSE, True),
-    "num_experts": (MIXTURE, 5),
-    "experts_per_token": (MIXTURE, 3),
-    "balance_weight": (MIXTURE, 0.5),
-    "capacity_factor": (MIXTURE, 0.5),
-}
+CHANGES = {"num_layers": (DENSE, 4), "width": (DENSE, 48), "num_heads": (DENSE, 8)}
+CHANGES |= {"num_kv_heads": (DENSE, 4), "head_size": (DENSE, 12), "hidden": (DENSE, 96)}
+CHANGES |= {"vocab_size": (DENSE, 320), "context_length": (DENSE, 48), "rope_theta": (DENSE, 500.0)}
+CHANGES |= {"rope_scaling": (DENSE, RopeScaling(kind="linear", factor=2.0))}
+CHANGES |= {"tied_head": (DENSE, False), "norm_eps": (DENSE, 0.1), "qk_norm": (DENSE, True)}
+CHANGES |= {"num_experts": (MIXTURE, 5), "experts_per_token": (MIXTURE, 3)}
+CHANGES |= {"balance_weight": (MIXTURE, 0.5), "capacity_factor": (MIXTURE, 0.5)}
 """For each field a shape, and another value of the field."""
 
 
 def pair(field):
-    """The shape, and the shape in which the field is another."""
     start, value = CHANGES[field]
     return start, replace(start, **{field: value})
 
@@ -84,19 +71,13 @@ def on_the_live_page(config):
     return {name: getattr(config, name) for name in live.SHAPE}
 
 
-SAYS = {
-    "FLOPs": cost.training_flop_per_token,
-    "cache": cost.kv_cache_bytes_per_token,
-    "kept for backward": cost.kept_bytes,
-    "roofline": lambda config: total(training_operations(config, batch_size=2)),
-    "simulator": simulated,
-    "live page": on_the_live_page,
-    "page of a block": lambda config: (BlockTapper(config).shape, BlockTapper(config).tokens),
-    "page of a shape": explorer.shape_of,
-    "page of the roofline": roofline_page.sizes_of,
-    "page of the simulator": simulator_page.shape_of,
-}
-
+SAYS = {"FLOPs": cost.training_flop_per_token, "cache": cost.kv_cache_bytes_per_token}
+SAYS |= {"kept for backward": cost.kept_bytes}
+SAYS |= {"roofline": lambda config: total(training_operations(config, batch_size=2))}
+SAYS |= {"simulator": simulated, "live page": on_the_live_page}
+SAYS |= {"page of a block": lambda config: (BlockTapper(config).shape, BlockTapper(config).tokens)}
+SAYS |= {"page of a shape": explorer.shape_of, "page of the roofline": roofline_page.sizes_of}
+SAYS |= {"page of the simulator": simulator_page.shape_of}
 SAME_WORK = "changes numbers, and neither how many there are nor what is done with them"
 OF_TRAINING = "nothing beside the products, which are what is counted"
 ONE_BLOCK = "a block is shown, and no part of it depends on it"
@@ -133,7 +114,6 @@ SILENT = {
 
 
 def answer(says, config):
-    """What is said of a shape; None where it is refused."""
     try:
         return says(config)
     except ValueError:
@@ -215,7 +195,6 @@ def test_an_export_tells_it_or_is_refused(field):
         return
     told = config_json(config, end_id=0, dtype="float32")
     read = config_from_huggingface(told)
-    lost = {name: getattr(config, name) for name in TRAINING_ALONE}
-    assert replace(read, **lost) == config
+    assert replace(read, **{name: getattr(config, name) for name in TRAINING_ALONE}) == config
     if field not in TRAINING_ALONE:
         assert told != config_json(start, end_id=0, dtype="float32")

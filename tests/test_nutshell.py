@@ -44,8 +44,7 @@ def check_tokens(nut):
     """Merges, ids up to the order of the bytes, and text are those of the package."""
     theirs = tokenizer.train_bpe(TEXT, 400, [corpus.END_OF_TEXT])
     ours = nut.Tokenizer(nut.learn_merges(TEXT, 400))
-    assert ours.merges == theirs.merges
-    assert len(ours.tokens) == theirs.vocab_size
+    assert (ours.merges, len(ours.tokens)) == (theirs.merges, theirs.vocab_size)
     for text in (TEXT[:3_000], "naïve 12345 aaaaaaa  \n\n'll  <|endoftext|><|endoftext|>", ""):
         ids = ours.encode(text)
         assert [ours.tokens[i] for i in ids] == list(map(theirs.token_bytes, theirs.encode(text)))
@@ -59,7 +58,6 @@ def check_rmsnorm(nut):
 
 
 def turns(angles):
-    """The package's form of angles, in the same precision."""
     return torch.stack((angles.cos(), angles.sin()), dim=-1)
 
 
@@ -102,8 +100,7 @@ def check_adamw(nut):
     for weight in ours.parameters():
         weight.data += 0.1
     theirs.load_state_dict(ours.state_dict())
-    optimizer = nut.AdamW(ours)
-    groups = optim.decay_groups(theirs, weight_decay=0.1)
+    optimizer, groups = nut.AdamW(ours), optim.decay_groups(theirs, weight_decay=0.1)
     reference = optim.AdamW(groups, lr=0.01, betas=(0.9, 0.95))
     for step in range(3):
         for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
@@ -135,8 +132,7 @@ def check_schedule(nut):
 
 
 def check_probabilities(nut):
-    logits = 3 * seeded(40)
-    every = {"temperature": 1.5, "top_k": 7, "top_p": 0.6}
+    logits, every = 3 * seeded(40), {"temperature": 1.5, "top_k": 7, "top_p": 0.6}
     for how in ({}, {"temperature": 0}, {"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.8}, every):
         theirs = model.next_token_probabilities(logits, **how)
         close(nut.next_token_probabilities(logits, **how), theirs)
@@ -228,8 +224,7 @@ def test_fifty_steps_follow_the_packages_run(tmp_path):
     small = {"corpus_bytes": 300_000, "validation_tokens": 100, "sample_tokens": 1}
     never = dict.fromkeys(("validate_every", "sample_every", "checkpoint_every"), 0)
     config = train.PRESETS["stories"]().replace(steps=50, learning_rate=1e-3, **small, **never)
-    run = train.start(config, tmp_path)
-    ours = nutshell.Llama(nutshell.Config())
+    run, ours = train.start(config, tmp_path), nutshell.Llama(nutshell.Config())
     ours.load_state_dict(run.model.state_dict())
     drawn = (run.batches.batch(step) for step in range(50))
     losses = list(nutshell.train(ours, nutshell.AdamW(ours), drawn, 50, peak=1e-3))
@@ -253,8 +248,7 @@ def steps(llama, optimizer, tokens, last):
 
 
 def test_a_loaded_run_goes_on_to_the_same_bits(tmp_path):
-    whole = steps(*small_run(), last=12)
-    half = small_run()
+    whole, half = steps(*small_run(), last=12), small_run()
     steps(*half, last=5)
     nutshell.save(tmp_path / "run.pt", *half)
     torch.manual_seed(99)

@@ -21,9 +21,7 @@ from llmcourse_labs.scale.launch import __main__ as launch_command
 from llmcourse_labs.tuning import tune
 from llmcourse_labs.tuning.tune_config import TuneConfig
 
-ROOT = Path(__file__).parents[1]
-
-COMMANDS = commands()
+ROOT, COMMANDS = Path(__file__).parents[1], commands()
 
 
 def help_of(capsys, *words):

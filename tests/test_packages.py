@@ -19,7 +19,6 @@ print("loaded", *sorted(name for name in sys.modules if name.startswith("llmcour
 
 
 def code_lines(text):
-    """How many lines of a module hold code: neither empty nor comments nor docstrings."""
     said = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

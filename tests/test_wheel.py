@@ -53,7 +53,6 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """The programs of an environment with the wheel, and what it needs, alone."""
     folder = tmp_path_factory.mktemp("alone")
     venv.create(folder / "venv", symlinks=True)
     run([*PIP, "--python", "venv/bin/python", "install", "--no-deps", str(wheel)], folder)
@@ -107,7 +106,6 @@ def test_it_tunes_and_grades(installed, tmp_path):
 
 
 def versions_of(changelog):
-    """The versions, newest first; all have a date but one that is not released, the first."""
     found = []
     for heading in re.findall(r"^## (.*)$", changelog, re.MULTILINE):
         unreleased = re.fullmatch(r"Unreleased \((\d+\.\d+\.\d+)\)", heading)

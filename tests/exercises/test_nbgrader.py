@@ -15,8 +15,7 @@ from llmcourse_labs.sandbox import sandbox
 from tests.exercises import gates
 from tools.pages import exercises, nbgrader_course
 
-TOPIC = "00_how_to_use"
-BIN = Path(sys.executable).parent
+TOPIC, BIN = "00_how_to_use", Path(sys.executable).parent
 
 
 def nbgrader(course, *arguments):
