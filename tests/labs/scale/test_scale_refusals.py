@@ -203,7 +203,10 @@ def test_runs_that_tell_no_law_are_refused(law, change, fact):
 
 @pytest.mark.parametrize(
     ("name", "rule"),
-    [("recompute", "nothing, attention, block, cheap"), ("scores", "one of kept, again, fused")],
+    [
+        ("recompute", "one of nothing, attention, block, cheap"),
+        ("scores", "one of kept, again, fused"),
+    ],
 )
 def test_a_word_that_is_none_of_a_setting(name, rule):
     job = simulator.Job(config=TINY, split=Split(), batch_size=1)
