@@ -52,7 +52,7 @@ OF_ITS_OWN = {
     "37_hardware": Cost(package=700, script=250, tests=500, seconds=35),
     # The simulator, 22 rows of four papers that it is held against, and the rule that chooses a
     # layout, of which a page of its own tells.
-    "39_why_16384": Cost(package=1_600, script=260, tests=600, seconds=35),
+    "39_why_16384": Cost(package=1_600, script=330, tests=600, seconds=35),
     # Fine-tuning as a stage of every run, tasks with a checker, LoRA, export and a conversation.
     "40_sft": Cost(package=1_300, script=250, tests=1_300, seconds=60),
     # Pairs, a reward model and DPO, and the whole of reinforcement learning, which 42 needs, too.
