@@ -33,6 +33,7 @@ ICON = re.compile(r"([\"'])(?:\\[ef][0-9a-f]{3}|[\ue000-\uf8ff])\1", re.IGNORECA
 LIGHT = re.compile(r"html\[data-theme=([\"']?)light\1\]")
 FOLDED = '["pre",".nboutput', '["pre:not(details:not([open]) *)",".nboutput'
 """What may scroll, in the theme's script: to measure what is folded costs more than the rest."""
+ROCKET = "fas fa-rocket"
 NUM_COLOURS = 64
 PLAIN = re.compile(r'<span class="(?:n|p|w|nn|nx)">([^<]*)</span>')
 """Names, brackets and blanks of a listing: both themes give them the colour of all code."""
@@ -49,6 +50,11 @@ class Assets:
         self, _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: Any
     ) -> None:
         """Put the one stylesheet and the one script into a page, in the place of all others."""
+        # Two hosts' logos would weigh as much as a figure.
+        for menu in context.get("header_buttons", []):
+            for button in menu.get("buttons", []):
+                if button.get("icon", "").startswith("_static"):
+                    button["icon"] = ROCKET
         for sheet in context["css_files"]:
             self._note(self.styles, sheet)
         context["css_files"] = [_CascadingStyleSheet(f"_static/{STYLE}")]

