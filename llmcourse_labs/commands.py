@@ -43,6 +43,12 @@ export = Command(
     "write a run as a folder for Hugging Face's transformers",
     "--run runs/a --to exported/a",
 )
+model = Command(
+    "llmcourse_labs.real.command",
+    "show a model of others, or which there are",
+    "smollm2",
+    is_result=True,
+)
 launch = Command(
     "llmcourse_labs.scale.launch.__main__",
     "write a job for a cluster",

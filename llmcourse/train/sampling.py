@@ -1,4 +1,4 @@
-"""What a trained run writes, shown token by token:  llmcourse sample --run runs/a --prompt Once."""
+"""What a model writes, shown token by token:  llmcourse sample --run runs/a --prompt Once."""
 
 import codecs
 from argparse import HelpFormatter
@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from torch import Tensor
 
 from llmcourse.base import runtime
 from llmcourse.base.arguments import require
 from llmcourse.base.command_line import ended
+from llmcourse.base.plugins import plugin
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate, without
@@ -49,15 +50,22 @@ def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
 
 
 def stream(
-    model: Transformer, tokenizer: Tokenizer, prompt: str, write: Callable[[str], Any], **how: Any
+    model: Transformer,
+    tokenizer: Tokenizer,
+    prompt: str,
+    write: Callable[[str], Any],
+    *,
+    separated: bool = True,
+    **how: Any,
 ) -> None:
     """Write what a model appends to a prompt, each character as soon as its last byte is drawn.
 
     Args:
-        model: of a run.
-        tokenizer: of the same run.
+        model: of a run, or of others.
+        tokenizer: the model's.
         prompt: the beginning of a document; "" lets the model begin it.
         write: is given the text piece by piece, without what ends it.
+        separated: whether the separator of documents stands before a prompt, as in training.
         how: max_new_tokens, generator, temperature, top_k, top_p, as `generate` takes them.
 
     Raises:
@@ -65,8 +73,9 @@ def stream(
     """
     end = tokenizer.special_tokens.get(END_OF_TEXT)
     if end is None and not prompt:
-        raise ValueError(f"the tokenizer of this run has no {END_OF_TEXT}: give a prompt")
-    ids = tokenizer.encode(prompt if end is None else END_OF_TEXT + prompt)
+        raise ValueError(f"the tokenizer of this model has no {END_OF_TEXT}: give a prompt")
+    begins = end is not None and (separated or not prompt)
+    ids = tokenizer.encode(END_OF_TEXT + prompt if begins else prompt)
     decoder = codecs.getincrementaldecoder("utf8")(errors="replace")
     known = tokenizer.vocab
 
@@ -97,11 +106,29 @@ def _sample(arguments: Sequence[str] | None) -> None:
     how = {name: options[name] for name in ("temperature", "top_k", "top_p")}
     check_sampling(**how)
     how |= {"max_new_tokens": options.tokens, "generator": runtime.generator(options.seed)}
-    model, tokenizer = load(options.run)
+    check_source(options)
+    if options.model is None:
+        model, tokenizer = load(options.run)
+    else:
+        model, tokenizer, _ = plugin("models", "open")(options.model)
+        how["separated"] = False
     for number, prompt in enumerate(prompts):
         _show("\n" * (number > 0) + prompt)
         stream(model, tokenizer, prompt, _show, **how)
         _show("\n")
+
+
+def add_source(parser: ArgumentParser, told: str) -> None:
+    """Let a command take a run, which is told of so, or a model of others."""
+    parser.add_argument("--run", metavar="FOLDER", help=told)
+    told = "in place of a run, one of others: smollm2, a .gguf file, a folder"
+    parser.add_argument("--model", help=told)
+
+
+def check_source(options: Namespace) -> None:
+    """Raise ValueError unless a command was given either a run or a model."""
+    if (options.run is None) == (options.model is None):
+        raise ValueError("give --run, a folder, or --model, one of others such as smollm2")
 
 
 def _show(text: str) -> None:
@@ -115,9 +142,9 @@ def _parser() -> ArgumentParser:
         exit_on_error=False,
         default_env=False,
         formatter_class=HelpFormatter,
-        description="Let the newest checkpoint of a run write, until the model ends its text.",
+        description="Let a run's newest checkpoint, or a model of others, write until it ends.",
     )
-    parser.add_argument("--run", required=True, help="folder of the run")
+    add_source(parser, "folder of the run")
     parser.add_argument(
         "--prompt", nargs="+", metavar="TEXT", help="beginnings, one text each; none: a new text"
     )

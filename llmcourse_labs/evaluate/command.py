@@ -22,7 +22,7 @@ from llmcourse.data.shards import TokenShards
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.train.prepare import COMPLETE, read_provenance
-from llmcourse.train.sampling import load
+from llmcourse.train.sampling import add_source, check_source, load
 from llmcourse_labs.evaluate.benchmarks import HOW, are_right, choice_scores, text_loss
 from llmcourse_labs.evaluate.intervals import bootstrap, wilson
 from llmcourse_labs.evaluate.suites import SKILLS, story_items
@@ -34,6 +34,8 @@ from llmcourse_labs.evaluate.trust import (
 )
 from llmcourse_labs.real import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
+from llmcourse_labs.real.opening import open_model
+from llmcourse_labs.real.template import Template
 from llmcourse_labs.tuning.sft import answers
 from llmcourse_labs.tuning.tasks import KINDS, check, in_format, make_tasks
 
@@ -85,6 +87,7 @@ def evaluate(
     seed: int,
     file: Path,
     write: Callable[[str], Any],
+    template: Template | None = None,
 ) -> Row:
     """Evaluate a model on a suite, and return what its file holds in the end.
 
@@ -96,6 +99,7 @@ def evaluate(
         seed: of the items.
         file: takes the rows one by one; rows of the same model, items and seed are kept.
         write: is given each line of the table.
+        template: of a model of others, which answers tasks by it.
 
     Raises:
         ValueError: if a number is out of its range, or the model cannot do the suite.
@@ -114,7 +118,9 @@ def evaluate(
     write(head)
     for name in names:
         if name not in found["rows"]:
-            found["rows"][name] = measure(model, tokenizer, name, num_items, seed)
+            found["rows"][name] = measure(
+                model, tokenizer, name, num_items, seed, template=template
+            )
             _save(file, found)
         write(_line(name, found["rows"][name]))
     return found
@@ -124,7 +130,7 @@ def evaluate(
 
 
 def _story_row(
-    model: Transformer, tokenizer: Tokenizer, name: str, num_items: int, seed: int
+    model: Transformer, tokenizer: Tokenizer, name: str, num_items: int, seed: int, **_: object
 ) -> Row:
     """Return the row of a skill, of all skills, or of the loss."""
     if name == "loss":
@@ -154,13 +160,19 @@ def _story_row(
 
 
 def _task_row(
-    model: Transformer, tokenizer: Tokenizer, name: str, num_items: int, seed: int
+    model: Transformer,
+    tokenizer: Tokenizer,
+    name: str,
+    num_items: int,
+    seed: int,
+    *,
+    template: Template | None,
 ) -> Row:
     """Return the row of a kind of tasks, or of refusals, in wordings that no training has."""
     kinds = ["ball", "refuse"] if name == "refusals" else [name]
     tasks = make_tasks(num_items, seed=seed, held_out=True, kinds=kinds)
     with torch.no_grad():
-        said = answers(model, tokenizer, tasks)
+        said = answers(model, tokenizer, tasks, template)
     if name == "refusals":
         told = refusals(tasks, said)
         row: Row = {"items": len(tasks)}
@@ -269,8 +281,14 @@ def _evaluate(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
     if options.suite not in SUITES:
         raise ValueError(f"suite must be {' or '.join(SUITES)}, got {options.suite!r}")
-    model, tokenizer = load_model(options.run)
-    file = Path(options.out or Path(options.run) / f"evaluation_{options.suite}.json")
+    check_source(options)
+    name, template = f"evaluation_{options.suite}.json", None
+    if options.model is None:
+        model, tokenizer = load_model(options.run)
+        file = Path(options.out or Path(options.run) / name)
+    else:
+        model, tokenizer, template = open_model(options.model)
+        file = Path(options.out or f"{Path(options.model).stem}_{name}")
     evaluate(
         model,
         tokenizer,
@@ -279,6 +297,7 @@ def _evaluate(arguments: Sequence[str] | None) -> None:
         seed=options.seed,
         file=file,
         write=lambda line: print(line, flush=True),
+        template=template,
     )
     print(f"written to {file}")
 
@@ -291,13 +310,13 @@ def _parser() -> ArgumentParser:
         formatter_class=HelpFormatter,
         description="Let a run answer questions, and say how sure its scores are.",
     )
-    parser.add_argument("--run", required=True, help="folder of the run, or of its export")
+    add_source(parser, "folder of the run, or of its export")
     told = "stories (choices, for any run on stories) or tasks (answers, for a fine-tuned run)"
     parser.add_argument("--suite", default="stories", help=f"{told} (%(default)s)")
     told = "items of each skill or kind (%(default)s)"
     parser.add_argument("--items", type=int, default=200, metavar="N", help=told)
     told = "the same seed asks the same questions (%(default)s)"
     parser.add_argument("--seed", type=int, default=1, help=told)
-    told = "the file of the results (RUN/evaluation_SUITE.json)"
+    told = "the file of the results (RUN/evaluation_SUITE.json, MODEL_evaluation_SUITE.json)"
     parser.add_argument("--out", metavar="FILE", help=told)
     return parser

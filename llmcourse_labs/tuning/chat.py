@@ -1,4 +1,4 @@
-"""A conversation in the terminal, or on a page:  llmcourse chat --run runs/chat --serve."""
+"""A conversation in the terminal, or on a page:  llmcourse chat --model smollm2 --serve."""
 
 import sys
 from argparse import HelpFormatter
@@ -9,6 +9,8 @@ from typing import Any
 from jsonargparse import ArgumentParser
 
 from llmcourse.base.command_line import ended
+from llmcourse.train.sampling import add_source, check_source
+from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.tuning.conversation import Conversation, load_for_chat
 from llmcourse_labs.tuning.serve import chat_server
 
@@ -28,10 +30,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _chat(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
     about = {"temperature": options.temperature, "seed": options.seed}
-    model, tokenizer = load_for_chat(options.run)
+    check_source(options)
+    if options.model is None:
+        model, tokenizer = load_for_chat(options.run)
+        template, usual = None, 40
+    else:
+        model, tokenizer, template = open_model(options.model)
+        usual = 256
+        if template is None:
+            raise ValueError(
+                f"{options.model} has no template for conversations: it was not taught to talk; "
+                "let it write with llmcourse sample"
+            )
+    about["most_tokens"] = usual if options.tokens is None else options.tokens
 
     def new_conversation() -> Conversation:
-        return Conversation(model, tokenizer, most_tokens=options.tokens, **about)
+        return Conversation(model, tokenizer, template, **about)
 
     if options.serve is None:
         talk(new_conversation(), sys.stdin, _show)
@@ -91,7 +105,7 @@ def _obeyed(conversation: Conversation, line: str) -> str:
 
 def _serve(new_conversation: Callable[[], Conversation], options: Any) -> None:
     """Serve the page until Ctrl-C."""
-    title = Path(options.run).resolve().name
+    title = options.model or Path(options.run).resolve().name
     with chat_server(
         new_conversation, respond, options.serve, title=title, temperature=options.temperature
     ) as server:
@@ -110,11 +124,12 @@ def _parser() -> ArgumentParser:
         exit_on_error=False,
         default_env=False,
         formatter_class=HelpFormatter,
-        description="Talk to a fine-tuned run, or to the folder it was exported to.",
+        description="Talk to a fine-tuned run, to the folder it was exported to, or to a model "
+        "of others.",
     )
-    parser.add_argument("--run", required=True, help="folder of the run, or of its export")
-    told = "most tokens of an answer (%(default)s)"
-    parser.add_argument("--tokens", type=int, default=40, help=told)
+    add_source(parser, "folder of the run, or of its export")
+    told = "most tokens of an answer (40 of a run, 256 of a model)"
+    parser.add_argument("--tokens", type=int, help=told)
     told = "0 takes the likeliest token (%(default)s)"
     parser.add_argument("--temperature", type=float, default=0.0, help=told)
     told = "the same seed draws the same answers (%(default)s)"

@@ -14,8 +14,9 @@ from llmcourse.model import Transformer, generate
 from llmcourse.train.sampling import load
 from llmcourse_labs.real import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
-from llmcourse_labs.tuning.chat_format import END_OF_TURN, Turn, chat_tokens, require_chat_tokens
-from llmcourse_labs.tuning.sft import prompt_ids
+from llmcourse_labs.real.template import Template
+from llmcourse_labs.tuning.chat_format import Turn, require_chat_tokens
+from llmcourse_labs.tuning.sft import answer_end, prompt_ids
 
 
 def load_for_chat(folder: str | Path) -> tuple[Transformer, Tokenizer]:
@@ -41,7 +42,8 @@ class Conversation:
 
     Args:
         model: that has learnt to answer.
-        tokenizer: with the chat tokens.
+        tokenizer: with the chat tokens, or those of the template.
+        template: of a model of others; None is the form of our own runs.
         most_tokens: of an answer, 1 or more.
         temperature: of the draws; 0 takes the likeliest token.
         seed: of the draws.
@@ -54,15 +56,17 @@ class Conversation:
         self,
         model: Transformer,
         tokenizer: Tokenizer,
+        template: Template | None = None,
         *,
         most_tokens: int = 40,
         temperature: int | float = 0.0,
         seed: int = 0,
     ) -> None:
-        require_chat_tokens(tokenizer.special_tokens)
+        self.end_id = answer_end(tokenizer, template)
         require("tokens", most_tokens, least=1, below=model.config.context_length)
         require("seed", seed, least=0, below=2**63)
-        self.model, self.tokenizer, self.most_tokens = model, tokenizer, most_tokens
+        self.model, self.tokenizer, self.template = model, tokenizer, template
+        self.most_tokens = most_tokens
         self.generator = torch.Generator().manual_seed(seed)
         self.turns: list[Turn] = []
         self.set_temperature(temperature)
@@ -83,13 +87,17 @@ class Conversation:
     @property
     def remembered(self) -> list[Turn]:
         """The last turns that the model can read and still answer."""
-        room = self.model.config.context_length - self.most_tokens - 1
+        room = self.model.config.context_length - self.most_tokens
         turns = list(self.turns)
-        while len(turns) > 1 and len(chat_tokens(turns, self.tokenizer).ids_T) > room:
+        while len(turns) > 1 and len(self._ids(turns)) > room:
             turns = turns[1:]
             while turns[0].role == "assistant" and len(turns) > 1:
                 turns = turns[1:]
         return turns
+
+    def _ids(self, turns: list[Turn]) -> list[int]:
+        """Return turns as the model reads them that has to speak now."""
+        return prompt_ids(turns, self.tokenizer, self.template)
 
     def answer(self, said: str, write: Callable[[str], Any] = lambda _: None) -> str:
         """Return what the model answers; both turns belong to the conversation then.
@@ -106,7 +114,7 @@ class Conversation:
             raise ValueError("nothing was said: write something")
         self.turns.append(Turn("user", said.strip()))
         try:
-            ids = prompt_ids(self.remembered, self.tokenizer)
+            ids = self._ids(self.remembered)
             room = self.model.config.context_length - self.most_tokens
             if len(ids) > room:
                 raise ValueError(
@@ -122,7 +130,7 @@ class Conversation:
 
     def _answered(self, ids: list[int], write: Callable[[str], Any]) -> str:
         """Draw an answer, and write it."""
-        end, known = self.tokenizer.special_tokens[END_OF_TURN], self.tokenizer.vocab
+        end, known = self.end_id, self.tokenizer.vocab
         specials = set(self.tokenizer.special_tokens.values())
         decoder = codecs.getincrementaldecoder("utf8")(errors="replace")
         pieces: list[str] = []

@@ -14,6 +14,7 @@ import torch
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.model.sampling import generate
+from llmcourse_labs.real.template import Template
 from llmcourse_labs.tuning.chat_format import END_OF_TURN, Turn, chat_tokens, require_chat_tokens
 from llmcourse_labs.tuning.fine_tuning import settings_of_start
 from llmcourse_labs.tuning.tasks import Task, check, in_format
@@ -39,13 +40,41 @@ def sft_config(start: str | Path, **settings: Any) -> TuneConfig:
     return TuneConfig.of(**settings_of_start(start) | settings)
 
 
-def prompt_ids(turns: Sequence[Turn], tokenizer: Tokenizer) -> list[int]:
-    """Return a conversation as a model reads it that has to speak now."""
+def prompt_ids(
+    turns: Sequence[Turn], tokenizer: Tokenizer, template: Template | None = None
+) -> list[int]:
+    """Return a conversation as a model reads it that has to speak now.
+
+    Args:
+        turns: who said what, in order.
+        tokenizer: with the chat tokens, or those of the template.
+        template: of a model of others; None is the form of our own runs.
+    """
+    if template is not None:
+        messages = [{"role": role, "content": text} for role, text in turns]
+        return template.ids(messages, tokenizer, add_generation_prompt=True)
     opened = tokenizer.special_tokens["<|assistant|>"]
     return [*chat_tokens(turns, tokenizer).ids_T.tolist(), opened]
 
 
-def answers(model: Transformer, tokenizer: Tokenizer, tasks: Sequence[Task]) -> list[str]:
+def answer_end(tokenizer: Tokenizer, template: Template | None = None) -> int:
+    """Return the id with which an answer ends.
+
+    Raises:
+        ValueError: if there is no template, and the tokenizer lacks a chat token.
+    """
+    if template is not None:
+        return template.stop_id(tokenizer)
+    require_chat_tokens(tokenizer.special_tokens)
+    return tokenizer.special_tokens[END_OF_TURN]
+
+
+def answers(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    tasks: Sequence[Task],
+    template: Template | None = None,
+) -> list[str]:
     """Return the likeliest answer of a model to every task, token by token.
 
     An answer that does not end is cut after `MOST_ANSWER_TOKENS`, and has no end: it is returned
@@ -53,17 +82,18 @@ def answers(model: Transformer, tokenizer: Tokenizer, tasks: Sequence[Task]) -> 
 
     Args:
         model: in evaluation mode.
-        tokenizer: with the chat tokens.
+        tokenizer: with the chat tokens, or those of the template.
         tasks: what to do.
+        template: of a model of others.
 
     Raises:
         ValueError: if the tokenizer lacks a chat token.
     """
-    require_chat_tokens(tokenizer.special_tokens)
-    end = tokenizer.special_tokens[END_OF_TURN]
+    end = answer_end(tokenizer, template)
     said = []
     for first in range(0, len(tasks), BATCH):
-        prompts = [prompt_ids(t.turns[:1], tokenizer) for t in tasks[first : first + BATCH]]
+        batch = tasks[first : first + BATCH]
+        prompts = [prompt_ids(task.turns[:1], tokenizer, template) for task in batch]
         rows = generate(
             model, prompts, max_new_tokens=MOST_ANSWER_TOKENS, temperature=0, stop_id=end
         )

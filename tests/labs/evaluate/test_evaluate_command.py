@@ -69,11 +69,11 @@ def test_a_call_that_was_ended_goes_on(folders, tmp_path, monkeypatch, capsys):
     names, measure, head = own.SUITES["stories"]
     asked = []
 
-    def ended(model, tokenizer, name, *rest):
+    def ended(model, tokenizer, name, *rest, **more):
         asked.append(name)
         if len(asked) == 3:
             raise KeyboardInterrupt
-        return measure(model, tokenizer, name, *rest)
+        return measure(model, tokenizer, name, *rest, **more)
 
     monkeypatch.setitem(own.SUITES, "stories", (names, ended, head))
     assert call("--run", folders / "base", "--out", file) == 130
