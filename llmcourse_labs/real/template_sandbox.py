@@ -1,0 +1,276 @@
+"""Where a model's chat template runs: jinja2's sandbox as transformers sets it up, with limits.
+
+A template is code from a file of others.  The sandbox keeps it from everything but the messages;
+the limits keep it from filling memory and from running for ever.  All that it makes is counted:
+each pass of a loop, each call and filter, and the characters of what comes out of them.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import wraps
+from typing import Any, ClassVar, NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+MOST_CHARACTERS = 4_000_000
+"""Of one text that a template makes, and of all texts in one list."""
+
+MOST_WORK = 1 << 28
+"""Passes, calls, and characters made, in one rendering."""
+
+MOST_SECONDS = 5.0
+"""Of one rendering."""
+
+_MOST_PRODUCT = 1 << 26
+"""What a method is called on times what it is given: none makes more characters than that."""
+
+_MOST_BITS = 4096
+"""Of a whole number."""
+
+_LEFT_OUT = ("pprint", "random", "sum", "urlize", "wordwrap", "xmlattr")
+"""Filters that may take a time that grows with the square of the text, or are drawn by chance."""
+
+REFUSALS = (
+    *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
+    *(SyntaxError, TypeError, ValueError),
+)
+"""What may come out of a template that is compiled or rendered."""
+
+
+class TooMuchError(RuntimeError):
+    """A template made too much, or took too long."""
+
+
+def size_of(value: Any) -> int:
+    """Return the characters of a value and of all that it holds, no more than a few too many."""
+    size, left = 0, [value]
+    while left and size <= MOST_CHARACTERS:
+        value = left.pop()
+        size += 1
+        if isinstance(value, str | bytes):
+            size += len(value)
+        elif isinstance(value, dict):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set | frozenset):
+            size += len(value)
+            left += value if len(value) <= MOST_CHARACTERS else ()
+        elif isinstance(value, Namespace) and size > 1:
+            raise SecurityError("it puts a namespace into something else")
+    return size
+
+
+class _Generator(CodeGenerator):
+    """Has loops, `~` and new lists counted."""
+
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802 - jinja2's name
+        passes = nodes.EnvironmentAttribute("passes")
+        node.iter = nodes.Call(passes, [node.iter], [], None, None, lineno=node.lineno)
+        super().visit_For(node, frame)
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        self.write("environment.concat(map(environment.text, (")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write(")))")
+
+
+def _counting(name: str) -> Callable[[CodeGenerator, Any, Frame], None]:
+    """Return how the code of a new list, tuple or dictionary is written."""
+    usual = getattr(CodeGenerator, f"visit_{name}")
+
+    def visit(self: CodeGenerator, node: Any, frame: Frame) -> None:
+        counted = getattr(node, "ctx", "load") == "load"
+        self.write("environment.counted(" if counted else "")
+        usual(self, node, frame)
+        self.write(")" if counted else "")
+
+    return visit
+
+
+for _name in ("List", "Tuple", "Dict"):
+    setattr(_Generator, f"visit_{_name}", _counting(_name))
+
+
+class _Generation(Extension):
+    """The tag {% generation %}: what an assistant writes."""
+
+    tags: ClassVar[set[str]] = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        self.environment.has_generation = True  # type: ignore[attr-defined]
+        return nodes.CallBlock(self.call_method("_written"), [], [], body).set_lineno(line)
+
+    def _written(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """The environment of one template."""
+
+    code_generator_class = _Generator
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_Generation, LoopControlExtension],
+            finalize=self.text,
+        )
+        self.has_generation = False
+        self.begin()
+        self.filters["tojson"] = _to_json
+        for name in _LEFT_OUT:
+            del self.filters[name]
+        for name, function in self.filters.items():
+            self.filters[name] = self._guarded(function)
+        del self.globals["lipsum"]
+        self.globals |= {
+            "raise_exception": _raise,
+            "strftime_now": lambda form: datetime.now().strftime(form),
+            "dict": _dict,
+            "namespace": self._namespace(),
+        }
+
+    def begin(self) -> None:
+        """Count from nothing."""
+        self.left, self.ends_at = MOST_WORK, time.monotonic() + MOST_SECONDS
+
+    def spend(self, amount: int) -> None:
+        """Count work.
+
+        Raises:
+            TooMuchError: if too much was done, or for too long.
+        """
+        self.left -= amount
+        if self.left < 0 or amount > MOST_CHARACTERS:
+            raise TooMuchError(f"it makes more than {MOST_CHARACTERS:,} characters")
+        if time.monotonic() > self.ends_at:
+            raise TooMuchError(f"it is not done after {MOST_SECONDS:.0f} s")
+
+    def counted(self, value: Any) -> Any:
+        """Return a value, which is counted."""
+        self.spend(size_of(value))
+        return value
+
+    def text(self, value: Any) -> str:
+        """Return the text of a value."""
+        return str(self.counted(value))
+
+    def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
+        """Return one text."""
+        kept, size = [], 0
+        for part in parts:
+            kept.append(part)
+            size += len(part)
+            self.spend(len(part))
+            if size > MOST_CHARACTERS:
+                self.spend(size)
+        return "".join(kept)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Return what + or * makes, if it is not too much."""
+        if isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length() * (right if operator == "**" else 1) + right.bit_length()
+            if bits > _MOST_BITS:
+                raise TooMuchError(f"it makes a number of more than {_MOST_BITS:,} bits")
+        elif operator in "*%":
+            self._limit(left, (right,), formats=operator == "%")
+        return self.counted(super().call_binop(context, operator, left, right))
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        """Call something, if that makes not too much."""
+        self = __self
+        receiver = getattr(__obj, "__self__", None) or getattr(
+            getattr(__obj, "__wrapped__", None), "__self__", None
+        )
+        if isinstance(receiver, str | bytes | int | float):
+            formats = getattr(__obj, "__name__", "").startswith("format")
+            self._limit(receiver, (*args, *kwargs.values()), formats=formats)
+        return self.counted(super().call(__context, __obj, *args, **kwargs))
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a filter that counts, and makes not too much."""
+        skipped = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+        @wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            value, *others = args[skipped:]
+            self._limit(
+                value, (*others, *kwargs.values()), formats=function.__name__ == "do_format"
+            )
+            return self.counted(function(*args, **kwargs))
+
+        return guarded
+
+    def _limit(self, receiver: Any, given: tuple[Any, ...], *, formats: bool) -> None:
+        """Refuse a call that could make far more than it is given."""
+        numbers = [abs(n) for n in given if isinstance(n, int)]
+        size = size_of(receiver) if not isinstance(receiver, int) else receiver.bit_length()
+        if isinstance(receiver, str) and formats:
+            digits = "".join(c if c.isdigit() else " " for c in receiver).split()
+            numbers += [int(d[:12]) for d in digits]
+        if max(1, size) * (size_of(given) + sum(numbers)) > _MOST_PRODUCT:
+            raise TooMuchError("it calls a method with something too large")
+
+    def passes(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Yield what a loop goes through."""
+        for item in items:
+            self.spend(1)
+            yield item
+
+    def _namespace(self) -> type[Namespace]:
+        """Return the class of namespaces: no name in them begins with an underscore."""
+        environment = self
+
+        class Checked(Namespace):
+            def __init__(*args: Any, **kwargs: Any) -> None:
+                self, given = args[0], dict(*args[1:], **kwargs)
+                Namespace.__init__(self)
+                for name, value in given.items():
+                    self[name] = value
+
+            def __setitem__(self, name: str, value: Any) -> None:
+                if str(name).startswith("_"):
+                    raise SecurityError(f"it sets {name!r} of a namespace")
+                environment.counted((value,))
+                super().__setitem__(name, value)
+
+        return Checked
+
+
+def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+    """Return a dictionary; the class itself has more than a template needs."""
+    return dict(*args, **kwargs)
+
+
+def _raise(message: Any) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Return JSON as transformers writes it: what HTML would escape stays."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
