@@ -25,7 +25,7 @@ from llmcourse_classroom.widgets import roofline as roofline_page
 from llmcourse_classroom.widgets import simulator as simulator_page
 from llmcourse_classroom.widgets.block import BlockTapper
 from llmcourse_labs.export.huggingface import config_json
-from llmcourse_labs.real.huggingface_folder import config_from_huggingface
+from llmcourse_labs.real.huggingface_config import config_from_huggingface
 from llmcourse_labs.scale import cost
 from llmcourse_labs.scale.roofline.operations import training_operations
 from llmcourse_labs.scale.simulator import Cluster, simulate

@@ -4,14 +4,15 @@ from typing import Literal
 
 from llmcourse.model.config import ModelConfig
 
-Family = Literal["Llama", "Qwen3", "Mixtral"]
-"""Classes of transformers; Qwen3 is a Llama with `qk_norm`, Mixtral one with experts."""
+Family = Literal["Llama", "Qwen3", "Mixtral", "Qwen3Moe"]
+"""Classes of transformers: Qwen3 is a Llama with `qk_norm`, Mixtral one with experts, Qwen3Moe one
+with both."""
 
 
 def family_of(model: ModelConfig) -> Family:
     """Return the class of transformers that computes what a model computes."""
     if model.num_experts:
-        return "Mixtral"
+        return "Qwen3Moe" if model.qk_norm else "Mixtral"
     return "Qwen3" if model.qk_norm else "Llama"
 
 
@@ -26,11 +27,6 @@ def obstacle(model: ModelConfig, without: str = "nothing") -> str | None:
         return (
             f"a model without {without} is no Llama, and transformers has no class for it: "
             "train with --without nothing, or use the run's checkpoint with llmcourse itself"
-        )
-    if model.num_experts and model.qk_norm:
-        return (
-            "transformers has no Mixtral with qk_norm: train with --model.qk_norm false, or use "
-            "the run's checkpoint with llmcourse itself"
         )
     if family_of(model) == "Llama" and model.width % model.num_heads:
         return (

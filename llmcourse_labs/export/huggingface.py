@@ -1,7 +1,7 @@
 """The files beside the weights that Hugging Face's transformers reads, as plain data.
 
-A Llama can be written, a Qwen3 or a Mixtral: what else the course can build is refused.  Nothing
-here imports transformers; the tests load what is written with it.
+A Llama can be written, a Qwen3, a Mixtral or a Qwen3-MoE: what else the course can build is
+refused.  Nothing here imports transformers; the tests load what is written with it.
 """
 
 from typing import Any, Literal
@@ -18,6 +18,15 @@ DType = Literal["float32", "bfloat16"]
 
 SAMPLE_TEMPERATURE = 0.8
 """Of generated text, as in `train.sample`."""
+
+
+MODEL_TYPES: dict[Family, str] = {
+    "Llama": "llama",
+    "Qwen3": "qwen3",
+    "Mixtral": "mixtral",
+    "Qwen3Moe": "qwen3_moe",
+}
+"""What transformers calls its classes in config.json."""
 
 
 def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, Any]:
@@ -38,8 +47,9 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
     family = family_of(config)
     return {
         "architectures": [f"{family}ForCausalLM"],
-        "model_type": family.lower(),
-        **(_mixtral(config) if family == "Mixtral" else _ALONE[family]),
+        "model_type": MODEL_TYPES[family],
+        **_ALONE[family],
+        **(_mixture(config, family) if config.num_experts else {}),
         "vocab_size": config.vocab_size,
         "hidden_size": config.width,
         "intermediate_size": config.hidden,
@@ -82,28 +92,32 @@ def _rope(config: ModelConfig) -> dict[str, Any]:
     return {"rope_parameters": {**numbers, "rope_theta": theta}, "rope_theta": theta, **for_4}
 
 
+_QWEN3 = {"attention_bias": False, "use_sliding_window": False, "sliding_window": None}
 _ALONE: dict[Family, dict[str, Any]] = {
     "Llama": {"attention_bias": False, "mlp_bias": False},
-    "Qwen3": {"attention_bias": False, "use_sliding_window": False, "sliding_window": None},
+    "Qwen3": _QWEN3,
+    "Mixtral": {"router_jitter_noise": 0.0, "sliding_window": None},
+    "Qwen3Moe": _QWEN3 | {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
 }
 """What only one class has to say."""
 
 
-def _mixtral(config: ModelConfig) -> dict[str, Any]:
-    """Return what only a Mixtral has to say.
+def _mixture(config: ModelConfig, family: Family) -> dict[str, Any]:
+    """Return what only a mixture has to say.
 
     transformers' balance loss is k times ours, of all layers together; it drops no token, as we
     drop none outside training.  Its fast product of experts takes rows of a multiple of 16 bytes
     only, and fails on others: for those the plain one is named.
     """
     whole_rows = config.width % 8 == config.hidden % 8 == 0  # in bfloat16, too
+    sizes = {"num_local_experts": config.num_experts}
+    if family == "Qwen3Moe":  # the name of its own files, and that of one expert's hidden units
+        sizes = {"num_experts": config.num_experts, "moe_intermediate_size": config.hidden}
     return {
-        "num_local_experts": config.num_experts,
+        **sizes,
         "num_experts_per_tok": config.experts_per_token,
         "router_aux_loss_coef": config.balance_weight / config.experts_per_token,
-        "router_jitter_noise": 0.0,
         "output_router_logits": False,
-        "sliding_window": None,
         **({} if whole_rows else {"experts_implementation": "eager"}),
     }
 

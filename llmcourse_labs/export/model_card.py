@@ -24,7 +24,7 @@ from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import ModelConfig
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.prepare import read_provenance
-from llmcourse_labs.export.huggingface import DType, family_of
+from llmcourse_labs.export.huggingface import MODEL_TYPES, DType, family_of
 from llmcourse_labs.scale import cost
 
 _CHUNK_TOKENS = 1 << 20
@@ -161,7 +161,7 @@ def _shape(model: ModelConfig) -> dict[str, str | None]:
     mixture, family = bool(model.num_experts), family_of(model)
     values = {
         "family": family,
-        "tag": family.lower(),
+        "tag": MODEL_TYPES[family],
         "used": f", of which a token uses {cost.num_active_parameters(model):,}," * mixture,
         "dense_hidden": None if mixture else f"{model.hidden}",
         "expert_hidden": f"{model.hidden}" if mixture else None,

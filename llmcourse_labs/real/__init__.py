@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse_labs.real.huggingface_folder import config_from_huggingface, load_huggingface
+    from llmcourse_labs.real.huggingface_config import config_from_huggingface
+    from llmcourse_labs.real.huggingface_folder import load_huggingface
     from llmcourse_labs.real.huggingface_names import (
         from_huggingface,
         split_experts,

@@ -1,12 +1,12 @@
-"""Weights under Hugging Face's names for Llama, Qwen3 (`qk_norm`) or Mixtral (experts), and back.
+"""Weights under Hugging Face's names for Llama, Qwen3 (`qk_norm`), Mixtral (experts), Qwen3-MoE.
 
 Two things differ: the names, and the order of the channels inside each query and key head, since
 Hugging Face rotates split halves where we rotate adjacent pairs.
 
-The experts of a Mixtral have two sets of names.  Published files, and transformers before version
-5, hold three matrices for each expert; transformers 5 joins all of them in two tensors when it
-loads a folder.  `to_huggingface` gives the joined ones, `split_experts` makes files of them, and
-`from_huggingface` reads both.
+Experts have two sets of names.  Published files, and transformers before version 5, hold three
+matrices for each expert; transformers 5 joins all of them in two tensors when it loads a folder.
+`to_huggingface` gives the joined ones, `split_experts` makes files of them, and `from_huggingface`
+reads both.
 """
 
 import torch
@@ -39,24 +39,20 @@ _MIXTURE = {
 }
 """Gate and up stand under names of their own here until they are joined."""
 
-_PUBLISHED = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
-"""What the matrices of one expert are called in files."""
+_SHORT = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+"""What the matrices of one expert are called in the files of Qwen3-MoE, and in those of Mixtral."""
 
 _OF_HEADS = {
     "attention.q_norm.gain": "self_attn.q_norm.weight",
     "attention.k_norm.gain": "self_attn.k_norm.weight",
 }
-"""Of a model with `qk_norm` only: Hugging Face calls it Qwen3."""
+"""Of a model with `qk_norm` only, which Hugging Face calls Qwen3."""
 
 _ROTATED = ("w_q", "w_k", "q_norm.gain", "k_norm.gain")
 
 
 def _names(config: ModelConfig) -> dict[str, str]:
     """Return Hugging Face's name for each of our parameters."""
-    if config.num_experts and config.qk_norm:
-        raise ValueError(
-            "transformers has no Mixtral with qk_norm: set qk_norm to False, or num_experts to 0"
-        )
     names = {"embedding": "model.embed_tokens.weight", "norm.gain": "model.norm.weight"}
     in_block = _IN_BLOCK | (_MIXTURE if config.num_experts else _DENSE)
     if config.qk_norm:
@@ -79,12 +75,12 @@ def to_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, T
     """Return the state dict that `LlamaForCausalLM.load_state_dict` takes.
 
     With `qk_norm` it is that of `Qwen3ForCausalLM`; with experts that of `MixtralForCausalLM` in
-    transformers 5, whose joined experts are copies.  With a tied head, "lm_head.weight" is given
-    too, as Hugging Face lists it.
+    transformers 5, whose joined experts are copies; with both that of `Qwen3MoeForCausalLM`.  With
+    a tied head, "lm_head.weight" is given too, as Hugging Face lists it.
 
     Raises:
-        ValueError: if a parameter of the configuration is missing from `state`, if that has another
-            one, or the configuration has both experts and qk_norm.
+        ValueError: if a parameter of the configuration is missing from `state`, or if that has
+            another one.
     """
     if strange := sorted(state.keys() - _names(config)):
         raise ValueError(f"Hugging Face has no name for the parameter {strange[0]!r}")
@@ -115,21 +111,22 @@ def _joined(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def split_experts(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return a state dict of `to_huggingface` with a name for each matrix of each expert.
 
-    So published files of Mixtral hold them, and every version of transformers reads them:
-    block_sparse_moe.experts.E.w1 is the gate of expert E, w3 its up, w2 its down.  A state dict
-    without experts is returned as it is.
+    So published files hold them, and every version of transformers reads them.  In Mixtral's,
+    block_sparse_moe.experts.E.w1 is the gate of expert E, w3 its up, w2 its down; in those of
+    Qwen3-MoE they are mlp.experts.E.gate_proj and so on.  A state dict without experts is returned
+    as it is.
     """
+    is_qwen = any(name.endswith("q_norm.weight") for name in state)
+    part, shorts = (".mlp.", {}) if is_qwen else (".block_sparse_moe.", _SHORT)
     result: dict[str, Tensor] = {}
     for name, weight in _unjoined(state).items():
-        for short, long in _PUBLISHED.items():
-            if name.endswith(f"experts.{long}"):
-                place = name.replace(".mlp.", ".block_sparse_moe.").removesuffix(long)
-                matrices = weight.unbind()
-                result |= {f"{place}{e}.{short}.weight": w for e, w in enumerate(matrices)}
-                break
+        place, _, long = name.rpartition("experts.")
+        if place:
+            place, short = place.replace(".mlp.", part) + "experts", shorts.get(long, long)
+            result |= {f"{place}.{e}.{short}.weight": w for e, w in enumerate(weight.unbind())}
         else:
             router = name.endswith(".mlp.gate.weight")
-            result[name.replace(".mlp.", ".block_sparse_moe.") if router else name] = weight
+            result[name.replace(".mlp.", part) if router else name] = weight
     return result
 
 
@@ -151,17 +148,18 @@ def _stacked(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]
     state = {name.replace(".block_sparse_moe.", ".mlp."): w for name, w in state.items()}
     for layer in range(config.num_layers):
         place = f"model.layers.{layer}.mlp.experts."
-        for short, long in _PUBLISHED.items():
-            names = [f"{place}{e}.{short}.weight" for e in range(config.num_experts)]
-            if all(name in state for name in names):
-                state[place + long] = torch.stack([state.pop(name) for name in names])
+        for long, short in _SHORT.items():
+            for spelt in (short, long):
+                names = [f"{place}{e}.{spelt}.weight" for e in range(config.num_experts)]
+                if all(name in state for name in names):
+                    state[place + long] = torch.stack([state.pop(name) for name in names])
     return state
 
 
 def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Return our state dict from one of `LlamaForCausalLM`: the inverse of `to_huggingface`.
 
-    The experts of a Mixtral may have either set of names.  The frequencies of the rotation, which
+    Experts may have either set of names.  The frequencies of the rotation, which
     old files hold beside the weights, are passed over: `config` has their base.
 
     Raises:

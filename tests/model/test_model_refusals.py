@@ -67,7 +67,7 @@ REFUSED = [
     (lambda: from_huggingface(PUBLISHED, replace(MIXTURE, num_experts=2)), r"not .*experts\.2\.w1"),
     (lambda: from_huggingface(PUBLISHED, replace(MIXTURE, num_experts=4)), "not parameters of"),
     (lambda: from_huggingface(JOINED, SMALL), "not parameters of this configuration"),
-    (lambda: to_huggingface({}, replace(MIXTURE, qk_norm=True)), "no Mixtral with qk_norm"),
+    (lambda: to_huggingface({}, replace(MIXTURE, qk_norm=True)), "has no parameter"),
     # positions and prompts
     (lambda: DECODER(TWO, positions_BT=torch.tensor([[9, 16]])), "from 0 to 15, got 9 to 16"),
     (lambda: DECODER(TWO, positions_BT=torch.tensor([[-1, 0]])), "from 0 to 15, got -1 to 0"),

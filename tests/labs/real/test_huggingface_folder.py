@@ -16,7 +16,13 @@ import torch
 from llmcourse import model
 from llmcourse.base import checks
 from llmcourse_labs.export import huggingface as exported
-from llmcourse_labs.real import config_from_huggingface, from_huggingface, load_huggingface
+from llmcourse_labs.real import (
+    config_from_huggingface,
+    from_huggingface,
+    load_huggingface,
+    split_experts,
+    to_huggingface,
+)
 
 SIZES = {
     "hidden_size": 24,
@@ -32,15 +38,19 @@ SIZES = {
 """All differ; the heads together are wider than a token."""
 
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0}}
+EXPERTS = {
+    "num_local_experts": 3,
+    "num_experts_per_tok": 2,
+    "router_aux_loss_coef": 0.02,
+    "experts_implementation": "eager",
+}
 KINDS = {
     "Llama": {},
+    "Mistral": {"sliding_window": None},
     "Qwen3": {"tie_word_embeddings": True},
-    "Mixtral": {
-        "num_local_experts": 3,
-        "num_experts_per_tok": 2,
-        "router_aux_loss_coef": 0.02,
-        "experts_implementation": "eager",
-    },
+    "Mixtral": EXPERTS,
+    "Qwen3Moe": EXPERTS
+    | {"norm_topk_prob": True, "moe_intermediate_size": 20, "tie_word_embeddings": True},
 }
 
 
@@ -86,6 +96,48 @@ def test_logits_equal(saved):
     assert difference(*saved) < 1e-5
 
 
+# A logit is the end of a chain of about 20 sums of at most 60 products.  Each is off by sqrt(60)
+# roundings of 6e-8; independent ones add up to 2e-6 of the largest, and norms stretch some of them.
+ODD = 1e-5
+
+
+@pytest.mark.parametrize("num_kv_heads", [3, 2, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_odd_groups_of_heads_write_the_same_text_and_go_back_to_the_bit(
+    kind, num_kv_heads, tmp_path
+):
+    """Groups of 2, 3 and 6 heads of 10 channels, 60 together, beside a width of 24.
+
+    Mutants: groups in another order, heads not permuted, w3 and w2 exchanged, Qwen's experts under
+    Mixtral's names, a cache that forgets a token.
+    """
+    heads = {"num_attention_heads": 6, "num_key_value_heads": num_kv_heads}
+    made = theirs(kind, **heads, tie_word_embeddings=num_kv_heads != 2)
+    made.save_pretrained(tmp_path)
+    ours, written = (
+        load_huggingface(tmp_path),
+        safetensors.torch.load_file(tmp_path / "model.safetensors"),
+    )
+    assert difference(tmp_path, made) < ODD
+    prompts = torch.randint(0, 50, (3, 4), generator=torch.Generator().manual_seed(2))
+    greedy = {"max_new_tokens": 12}
+    settings = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    text = made.generate(prompts, attention_mask=torch.ones_like(prompts), **greedy, **settings)
+    for use_cache in (True, False):
+        told = model.generate(ours, prompts, **greedy, temperature=0, use_cache=use_cache)
+        assert torch.equal(told, text)
+    # What transformers has in memory, what it writes, what we write.
+    joined = from_huggingface(made.state_dict(), ours.config)
+    again = split_experts(to_huggingface(joined, ours.config))
+    if ours.config.tied_head:
+        del again["lm_head.weight"]
+    assert again.keys() == written.keys()
+    assert all(torch.equal(again[name], weight) for name, weight in written.items())
+    assert all(torch.equal(joined[name], weight) for name, weight in ours.state_dict().items())
+    config = exported.config_json(ours.config, end_id=0, dtype="float32")
+    assert config_from_huggingface(config) == ours.config
+
+
 def test_the_comparison_notices_a_config_that_is_not_read(saved):
     folder, made = saved
     for changes in (
@@ -109,7 +161,13 @@ def test_names_of_transformers_4_are_read(saved):
     assert difference(rewritten(folder, **scaled), made) < 1e-5
     assert difference(rewritten(folder, rope_scaling={"type": "default"}), made) < 1e-5
     window = {"use_sliding_window": False, "sliding_window": 4}
+    if made.config.model_type in ("mistral", "mixtral"):  # which have no such switch
+        refused(folder, "no sliding window", **window)
+        return
     assert difference(rewritten(folder, **window), made) < 1e-5
+    if made.config.model_type == "qwen3_moe":
+        own = {"num_local_experts": ..., "num_experts": 3, "decoder_sparse_step": ...}
+        assert difference(rewritten(folder, **own, mlp_only_layers=None), made) < 1e-5
 
 
 SCALED = {
@@ -198,10 +256,17 @@ def plain(**changes):
     return {"model_type": "llama"} | SIZES | {"rope_theta": 300.0} | changes
 
 
+def mixed(**changes):
+    return plain(model_type="qwen3_moe", **KINDS["Qwen3Moe"]) | changes
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "gemma2"}, "model_type must be one of llama, qwen3, mixtral, got 'gemma2'"),
+        (
+            {"model_type": "gemma2"},
+            "must be one of llama, mistral, qwen3, qwen3_moe, mixtral, got .*2",
+        ),
         ({"model_type": ["llama"]}, r"model_type must be one of .* got \['llama'\]"),
         ({"hidden_act": "gelu"}, "no activation besides silu.*hidden_act = 'gelu'"),
         ({"attention_bias": True}, "no biases in attention.*attention_bias = True"),
@@ -242,7 +307,18 @@ def plain(**changes):
         ({"tie_word_embeddings": "no"}, "must give tie_word_embeddings, of type bool, got 'no'"),
         ({"model_type": "qwen3", "head_dim": ...}, "must give head_dim"),
         ({"model_type": "qwen3", "num_key_value_heads": ...}, "must give num_key_value_heads"),
-        ({"model_type": "mixtral"}, "must give num_experts_per_tok"),
+        ({"model_type": "mixtral"}, "must give num_local_experts"),
+        ({"model_type": "mistral"}, "a Mistral has one unless .* says sliding_window = null"),
+        ({"model_type": "mistral", "sliding_window": 8}, "no sliding window.*sliding_window = 8"),
+        (mixed(norm_topk_prob=...), "sum to 1 in our decoder.*norm_topk_prob = False"),
+        (mixed(norm_topk_prob=False), "sum to 1 in our decoder.*norm_topk_prob = False"),
+        (mixed(decoder_sparse_step=2), "no mixture in some layers.*decoder_sparse_step = 2"),
+        (mixed(mlp_only_layers=[0]), r"no mixture in some layers.*mlp_only_layers = \[0\]"),
+        (mixed(num_experts=4), r"several numbers of experts: \[3, 4\]"),
+        (mixed(num_local_experts=...), "must give num_local_experts"),
+        (mixed(num_experts_per_tok=4), "from 1 to num_experts = 3, got 4"),
+        (mixed(moe_intermediate_size=...), "must give moe_intermediate_size"),
+        (mixed(use_sliding_window=True, sliding_window=8), "no sliding window"),
     ],
 )
 def test_what_the_decoder_lacks_is_refused_by_name(changes, message):
@@ -289,7 +365,8 @@ def refused(folder, message, **changes):
 
 def test_weights_of_another_shape_are_refused(saved):
     folder, made = saved
-    for key in ("head_dim", "vocab_size", "intermediate_size", "num_key_value_heads"):
+    hidden = "moe_" * (made.config.model_type == "qwen3_moe") + "intermediate_size"
+    for key in ("head_dim", "vocab_size", hidden, "num_key_value_heads"):
         refused(folder, "has the shape", **{key: 2 * getattr(made.config, key)})
     refused(folder, "has no parameter", num_hidden_layers=3)
 
