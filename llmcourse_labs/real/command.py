@@ -79,8 +79,9 @@ def described(what: str) -> list[tuple[str, str]]:
     ]
     if template is None:
         return [*rows, ("template", "none: it was not taught to talk")]
-    end = tokenizer.vocab[template.stop_id(tokenizer)].decode()
-    return [*rows, ("template", f"{len(template.source):,} characters; an answer ends with {end}")]
+    ends = [tokenizer.decode([i]) for i in sorted(template.stop_ids(tokenizer))]
+    told = f"{len(template.source):,} characters; an answer ends with {' or '.join(ends)}"
+    return [*rows, ("template", told)]
 
 
 def _size(path: Path) -> int:

@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model import Transformer
 from llmcourse_labs.real.gguf_file import GgufFile
-from llmcourse_labs.real.gguf_names import config_from_gguf, state_from_gguf
-from llmcourse_labs.real.gguf_tokenizer import tokenizer_from_gguf
+from llmcourse_labs.real.gguf_names import decoder_from_gguf
+from llmcourse_labs.real.gguf_tokenizer import named_tokens_from_gguf, tokenizer_from_gguf
 from llmcourse_labs.real.huggingface_folder import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
 from llmcourse_labs.real.template import Template
@@ -32,6 +30,10 @@ _IN_GGUF = {
     "pad_token": "padding_token_id",
 }
 """What a template calls a token, and the end of its key in the metadata of a GGUF file."""
+
+
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
+"""Tokens that a template calls by name."""
 
 
 class RealModel(NamedTuple):
@@ -92,25 +94,13 @@ def find_installed(name: str) -> Path:
 def _from_gguf(path: Path) -> RealModel:
     """Open a GGUF file."""
     file = GgufFile(path)
-    config = config_from_gguf(file.metadata, file.tensors)
-    tokenizer = tokenizer_from_gguf(file.metadata)
-    model = _decoder(config, state_from_gguf(file, config))
+    model, tokenizer = decoder_from_gguf(file).eval(), tokenizer_from_gguf(file.metadata)
     source = file.metadata.get("tokenizer.chat_template")
     if not isinstance(source, str):
         return RealModel(model, tokenizer, None)
-    numbers = {
-        name: file.metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in _IN_GGUF.items()
-    }
-    known = {name: i for name, i in numbers.items() if i in tokenizer.vocab}
-    tokens = {name: tokenizer.vocab[i].decode("utf8", "replace") for name, i in known.items()}
-    return RealModel(model, tokenizer, Template(source, tokens=tokens))
-
-
-def _decoder(config: ModelConfig, state: Mapping[str, torch.Tensor]) -> Transformer:
-    """Return a decoder that holds these weights themselves, not copies."""
-    model = Transformer(config)  # its memory is asked for, and never touched
-    model.load_state_dict(state, assign=True)
-    return model.eval()
+    return RealModel(
+        model, tokenizer, Template(source, tokens=named_tokens_from_gguf(file.metadata))
+    )
 
 
 def _from_folder(folder: Path) -> RealModel:
@@ -126,7 +116,7 @@ def _from_folder(folder: Path) -> RealModel:
     if not isinstance(source, str):
         return RealModel(model, tokenizer, None)
     tokens = {}
-    for name in _IN_GGUF:
+    for name in _NAMED:
         token = settings.get(name)
         token = token.get("content") if isinstance(token, Mapping) else token
         if isinstance(token, str):

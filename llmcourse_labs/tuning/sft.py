@@ -64,7 +64,7 @@ def answer_end(tokenizer: Tokenizer, template: Template | None = None) -> int:
         ValueError: if there is no template, and the tokenizer lacks a chat token.
     """
     if template is not None:
-        return template.stop_id(tokenizer)
+        return min(template.stop_ids(tokenizer))
     require_chat_tokens(tokenizer.special_tokens)
     return tokenizer.special_tokens[END_OF_TURN]
 
