@@ -19,7 +19,7 @@ OWN = {
     ),
     "sample": Command(
         "llmcourse.train.sampling",
-        "let a trained run write",
+        "let a run, or a model of others, write",
         "--run runs/a --prompt 'Once upon a time'",
         is_result=True,
     ),

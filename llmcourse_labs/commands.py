@@ -14,8 +14,8 @@ tune = Command(
 )
 chat = Command(
     "llmcourse_labs.tuning.chat",
-    "talk to a fine-tuned run",
-    "--run runs/chat",
+    "talk to a fine-tuned run, or to a model of others",
+    "--model smollm2",
     is_result=True,
 )
 curate = Command(
@@ -25,7 +25,7 @@ curate = Command(
 )
 evaluate = Command(
     "llmcourse_labs.evaluate.command",
-    "let a run answer questions, with intervals",
+    "let a run or a model answer questions, with intervals",
     "--run runs/a --suite stories",
 )
 capstone = Command(
@@ -40,7 +40,7 @@ report = Command(
 )
 export = Command(
     "llmcourse_labs.export.folder",
-    "write a run as a folder for Hugging Face's transformers",
+    "write a run or a model for transformers, or for llama.cpp",
     "--run runs/a --to exported/a",
 )
 model = Command(

@@ -1,6 +1,7 @@
-"""A trained run as a folder that Hugging Face's transformers loads: safetensors and a model card.
+"""A run, or a model of others, for transformers and for llama.cpp: a folder, or one GGUF file.
 
     llmcourse export --run runs/a --to exported/a
+    llmcourse export --model smollm2 --to smollm2.gguf --dtype q8_0
 
 A safetensors file holds tensors and nothing that could run: its header is JSON, names, shapes and
 offsets; then come the bytes.
@@ -9,10 +10,10 @@ offsets; then come the bytes.
 import json
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -23,15 +24,18 @@ from llmcourse.base.files import sync_folder, write_atomically
 from llmcourse.checkpoint import Checkpoint
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.model import Transformer
+from llmcourse.model import ModelConfig, Transformer
 from llmcourse.model.huggingface import obstacle
 from llmcourse.train.config import TrainConfig
+from llmcourse.train.sampling import add_source, check_source
 from llmcourse.train.saved import as_value_error, config_and_checkpoint, config_of
 from llmcourse.train.stage import stage_of
 from llmcourse_labs.export import huggingface
 from llmcourse_labs.export.huggingface import DType
-from llmcourse_labs.export.model_card import model_card
+from llmcourse_labs.export.model_card import card_of_others, model_card
 from llmcourse_labs.real import split_experts, to_huggingface
+from llmcourse_labs.real.gguf_writer import write_gguf
+from llmcourse_labs.real.opening import about_model, open_model
 from llmcourse_labs.tuning.chat_format import END_OF_TURN
 
 PROGRAM = "llmcourse export"
@@ -45,33 +49,84 @@ NAMES = {
     "README.md",
 }
 """The files of an exported run."""
+GGUF_KINDS = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0"}
+"""By dtype of a GGUF file: what it is called there."""
+
+
+class Parts(NamedTuple):
+    """What is exported, from wherever it came."""
+
+    model: ModelConfig
+    state: dict[str, torch.Tensor]
+    """Under our names."""
+    tokenizer: Tokenizer
+    tokens: dict[str, str]
+    """bos_token and eos_token, and others that a template calls by name."""
+    stop_ids: list[int]
+    """Where the model stops: at the end of a document, first of all, and of a turn."""
+    template: str | None
+    """Of conversations; None of a model that was not taught to talk."""
+    card: Callable[[bytes], str]
+    """Returns README.md for model.safetensors."""
 
 
 def export(
     run_folder: str | Path, to: str | Path, *, dtype: DType = "float32", force: bool = False
 ) -> Path:
-    """Write the newest intact checkpoint of a run as a folder for transformers; return the folder.
+    """Write the newest intact checkpoint of a run for others; return where.
 
     It appears under its name only when all of it is on disk.
 
     Args:
         run_folder: where the run was started.
-        to: the new folder.
-        dtype: of the weights; bfloat16 rounds them.
+        to: the new folder, for transformers; or the new file, for llama.cpp, if it ends in .gguf.
+        dtype: of the weights: in a folder float32 or bfloat16, in a file float32, float16 or q8_0;
+            all but float32 round them.
         force: replace an export that stands there.  If the process is killed between the two
             renames, the old one is left whole as .NAME.HEX.old, the new one as .NAME.HEX.tmp.
 
     Raises:
-        ValueError: if the run has no intact checkpoint, transformers has no class for its model,
-            dtype is not one of the two, or something stands at `to` that may not be replaced.
+        ValueError: if the run has no intact checkpoint, there is no class for its model elsewhere,
+            dtype is not one that can be, or something stands at `to` that may not be replaced.
         OSError: if a file cannot be read or written; what stood at `to` goes only when the new
-            folder has its name.
+            one has its name.
     """
-    if dtype not in ("float32", "bfloat16"):
-        raise ValueError(f"dtype must be float32 or bfloat16, got {dtype!r}")
-    run_folder, to = Path(run_folder), Path(to).resolve()
+    run_folder = Path(run_folder)
+    return _export(lambda name: _of_run(run_folder, name, dtype), to, dtype=dtype, force=force)
+
+
+def export_model(
+    what: str | Path, to: str | Path, *, dtype: DType = "float32", force: bool = False
+) -> Path:
+    """Write a model of others as `export` writes a run.
+
+    Args:
+        what: as `real.opening.open_model` takes it.
+        to: as in `export`.
+        dtype: as in `export`.
+        force: as in `export`.
+
+    Raises:
+        ValueError: as in `export`, and if the model cannot be opened.
+        OSError: as in `export`.
+    """
+    return _export(lambda name: _of_model(what, name), to, dtype=dtype, force=force)
+
+
+def _export(read: Callable[[str], Parts], to: str | Path, *, dtype: DType, force: bool) -> Path:
+    """Write what is read for a name, as a folder or a GGUF file."""
+    to = Path(to).resolve()
+    in_one_file = to.suffix == ".gguf"
+    allowed = tuple(GGUF_KINDS) if in_one_file else ("float32", "bfloat16")
+    if dtype not in allowed:
+        form = "a .gguf file" if in_one_file else "a folder"
+        raise ValueError(f"dtype of {form} must be one of {', '.join(allowed)}, got {dtype!r}")
+    if in_one_file:
+        _refuse_taken_file(to, force=force)
+        _write_gguf(to, read(to.stem), GGUF_KINDS[dtype])
+        return to
     _refuse_taken(to, force=force)
-    contents = _contents(run_folder, to.name, dtype)
+    contents = _contents(read(to.name), dtype)
     temporary = to.with_name(f".{to.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         for name, content in contents.items():
@@ -82,6 +137,32 @@ def export(
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return to
+
+
+def _write_gguf(to: Path, parts: Parts, kind: str) -> None:
+    """Write a GGUF file; llama.cpp calls the tokens by other names."""
+    roles = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    ids = {role: parts.tokens.get(name) for role, name in roles.items()}
+    specials = parts.tokenizer.special_tokens
+    write_gguf(
+        to,
+        parts.state,
+        parts.model,
+        parts.tokenizer,
+        template=parts.template,
+        token_ids={role: specials[token] for role, token in ids.items() if token in specials},
+        kind=kind,
+    )
+
+
+def _refuse_taken_file(to: Path, *, force: bool) -> None:
+    """Raise ValueError if something stands at `to`, unless it is a GGUF file to be replaced."""
+    if to.exists():
+        if not force:
+            raise ValueError(f"{to} exists: choose another file, or replace it with force")
+        with to.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ValueError(f"{to} is no GGUF file: force replaces an export only")
 
 
 def _refuse_taken(to: Path, *, force: bool) -> None:
@@ -102,32 +183,78 @@ def _refuse_taken(to: Path, *, force: bool) -> None:
         )
 
 
-def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
-    """Return every file of the export by name."""
+def _of_run(run_folder: Path, name: str, dtype: DType) -> Parts:
+    """Return the parts of a run's newest checkpoint."""
     _refuse_early(run_folder)
     config, saved = config_and_checkpoint(run_folder)
     _refuse_other_models(config)
     with as_value_error(run_folder):
         saved = replace(saved, model=stage_of(config).whole(saved.model))
+    _check_weights(saved, config)
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
-    tokenizer_file = huggingface.tokenizer_json(tokenizer)
-    end_id = tokenizer.special_tokens[END_OF_TEXT]
-    weights = _weights(saved, config, dtype)
+    specials = tokenizer.special_tokens
+    if END_OF_TEXT not in specials:
+        raise ValueError(f"expected the special token {END_OF_TEXT!r}, got {sorted(specials)}")
+    talks = END_OF_TURN in specials
+
+    def card(weights: bytes) -> str:
+        return model_card(
+            run_folder, config, saved, tokenizer, name=name, dtype=dtype, weights=weights
+        )
+
+    return Parts(
+        model=config.model,
+        state=saved.model,
+        tokenizer=tokenizer,
+        tokens=dict.fromkeys(("bos_token", "eos_token"), END_OF_TEXT),
+        stop_ids=[specials[token] for token in (END_OF_TEXT, END_OF_TURN) if token in specials],
+        template=huggingface.CHAT_TEMPLATE if talks else None,
+        card=card,
+    )
+
+
+def _of_model(what: str | Path, name: str) -> Parts:
+    """Return the parts of a model of others."""
+    model, tokenizer, template = open_model(what)
+    if (reason := obstacle(model.config)) is not None:
+        raise ValueError(reason)
+    tokens = {} if template is None else dict(template.tokens)
+    end = tokens.setdefault("eos_token", END_OF_TEXT)
+    if end not in tokenizer.special_tokens:
+        raise ValueError(f"{what} has no token that ends a text: there is no {end!r}")
+    tokens.setdefault("bos_token", end)
+    original, licence = about_model(what)
+    return Parts(
+        model=model.config,
+        state=model.state_dict(),
+        tokenizer=tokenizer,
+        tokens=tokens,
+        stop_ids=[tokenizer.special_tokens[end]],
+        template=None if template is None else template.source,
+        card=lambda _: card_of_others(name, original, licence, model.config),
+    )
+
+
+def _contents(parts: Parts, dtype: DType) -> dict[str, bytes]:
+    """Return every file of a folder by name."""
+    weights = _weights(parts, dtype)
+    begin_id = parts.tokenizer.special_tokens.get(parts.tokens["bos_token"], parts.stop_ids[0])
     described = {
-        "config.json": huggingface.config_json(config.model, end_id=end_id, dtype=dtype),
-        "generation_config.json": huggingface.generation_config_json(
-            config.model, end_id=end_id, turn_id=tokenizer.special_tokens.get(END_OF_TURN)
+        "config.json": huggingface.config_json(
+            parts.model, end_id=parts.stop_ids[0], begin_id=begin_id, dtype=dtype
         ),
-        "tokenizer.json": tokenizer_file,
+        "generation_config.json": huggingface.generation_config_json(
+            parts.model, begin_id=begin_id, end_ids=parts.stop_ids
+        ),
+        "tokenizer.json": huggingface.tokenizer_json(parts.tokenizer),
         "tokenizer_config.json": huggingface.tokenizer_config_json(
-            config.model, talks=END_OF_TURN in tokenizer.special_tokens
+            parts.model, tokens=parts.tokens, template=parts.template
         ),
     }
-    card = model_card(run_folder, config, saved, tokenizer, name=name, dtype=dtype, weights=weights)
     return {
         WEIGHTS: weights,
         **{file: _json(value) for file, value in described.items()},
-        "README.md": card.encode(),
+        "README.md": parts.card(weights).encode(),
     }
 
 
@@ -151,8 +278,8 @@ def _json(value: dict[str, Any]) -> bytes:
     return f"{json.dumps(value, indent=2, ensure_ascii=False)}\n".encode()
 
 
-def _weights(saved: Checkpoint, config: TrainConfig, dtype: DType) -> bytes:
-    """Return model.safetensors: Hugging Face's names, a tied head once."""
+def _check_weights(saved: Checkpoint, config: TrainConfig) -> None:
+    """Raise ValueError unless a checkpoint holds the weights of its settings."""
     with torch.device("meta"):
         expected = Transformer(config.model).state_dict()
     if odd := [n for n, weight in saved.model.items() if not isinstance(weight, torch.Tensor)]:
@@ -160,8 +287,12 @@ def _weights(saved: Checkpoint, config: TrainConfig, dtype: DType) -> bytes:
     if _shapes(saved.model) != _shapes(expected):
         odd = sorted(dict(_shapes(saved.model).items() ^ _shapes(expected).items()))
         raise ValueError(f"the checkpoint's weights are not those of its settings: {odd[0]}")
-    state = split_experts(to_huggingface(saved.model, config.model))
-    if config.model.tied_head:
+
+
+def _weights(parts: Parts, dtype: DType) -> bytes:
+    """Return model.safetensors: Hugging Face's names, a tied head once."""
+    state = split_experts(to_huggingface(parts.state, parts.model))
+    if parts.model.tied_head:
         del state["lm_head.weight"]  # the same memory as the embedding: transformers ties it again
     narrow = {name: weight.to(getattr(torch, dtype)).contiguous() for name, weight in state.items()}
     return safetensors.torch.save(narrow, metadata={"format": "pt"})
@@ -196,8 +327,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _export(arguments: Sequence[str] | None) -> None:
     """Write the folder, and say where."""
     options = _parser().parse_args(arguments)
-    folder = export(options.run, options.to, dtype=options.dtype, force=options.force)
-    print(f"exported to {folder}")
+    check_source(options)
+    how = {"dtype": options.dtype, "force": options.force}
+    if options.model is None:
+        written = export(options.run, options.to, **how)
+    else:
+        written = export_model(options.model, options.to, **how)
+    print(f"exported to {written}")
 
 
 def _parser() -> ArgumentParser:
@@ -205,12 +341,11 @@ def _parser() -> ArgumentParser:
         prog=PROGRAM,
         exit_on_error=False,
         default_env=False,
-        description="Write a trained run as a folder that Hugging Face's transformers loads.",
+        description="Write a run, or a model of others, for transformers or for llama.cpp.",
     )
-    parser.add_argument("--run", required=True, help="folder of the run")
-    parser.add_argument("--to", required=True, help="new folder")
-    parser.add_argument(
-        "--dtype", type=DType, default="float32", help="of the weights; bfloat16 rounds them"
-    )
+    add_source(parser, "folder of the run")
+    parser.add_argument("--to", required=True, help="new folder, or new file that ends in .gguf")
+    told = "of the weights (%(default)s): bfloat16 in a folder, float16 or q8_0 in a file"
+    parser.add_argument("--dtype", type=DType, default="float32", help=told)
     parser.add_argument("--force", action="store_true", help="replace an export that stands there")
     return parser

@@ -4,6 +4,7 @@ A Llama can be written, a Qwen3, a Mixtral or a Qwen3-MoE: what else the course 
 refused.  Nothing here imports transformers; the tests load what is written with it.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from llmcourse.data.corpus import END_OF_TEXT
@@ -13,8 +14,8 @@ from llmcourse.model import ModelConfig
 from llmcourse.model.huggingface import Family, family_of, obstacle
 from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, ROLES
 
-DType = Literal["float32", "bfloat16"]
-"""In what weights are written."""
+DType = Literal["float32", "bfloat16", "float16", "q8_0"]
+"""In what weights are written: the first two in a folder, all but bfloat16 in a GGUF file."""
 
 SAMPLE_TEMPERATURE = 0.8
 """Of generated text, as in `train.sample`."""
@@ -29,7 +30,9 @@ MODEL_TYPES: dict[Family, str] = {
 """What transformers calls its classes in config.json."""
 
 
-def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, Any]:
+def config_json(
+    config: ModelConfig, *, end_id: int, dtype: DType, begin_id: int | None = None
+) -> dict[str, Any]:
     """Return config.json: the shape under the names of transformers' classes.
 
     No id is named for padding: that row of the embedding would no longer be trained.
@@ -38,6 +41,7 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
         config: the shape.
         end_id: of the token between two documents.
         dtype: of the weights.
+        begin_id: of the token before a text; None is `end_id`.
 
     Raises:
         ValueError: if transformers has no class for such a model.
@@ -65,7 +69,7 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
         "attention_dropout": 0.0,
         "initializer_range": 0.02,
         "use_cache": True,
-        "bos_token_id": end_id,
+        "bos_token_id": end_id if begin_id is None else begin_id,
         "eos_token_id": end_id,
         "dtype": dtype,
         "torch_dtype": dtype,  # where transformers 4 looks
@@ -123,19 +127,19 @@ def _mixture(config: ModelConfig, family: Family) -> dict[str, Any]:
 
 
 def generation_config_json(
-    config: ModelConfig, *, end_id: int, turn_id: int | None = None
+    config: ModelConfig, *, begin_id: int, end_ids: Sequence[int]
 ) -> dict[str, Any]:
     """Return generation_config.json: sample as the run did, and stop where a document ends.
 
     Args:
         config: of the model.
-        end_id: of the token between two documents.
-        turn_id: of the token that ends a turn, where the model also stops.
+        begin_id: of the token before a text.
+        end_ids: where the model stops: at the end of a document, first of all, and of a turn.
     """
     return {
-        "bos_token_id": end_id,
-        "eos_token_id": end_id if turn_id is None else [end_id, turn_id],
-        "pad_token_id": end_id,
+        "bos_token_id": begin_id,
+        "eos_token_id": list(end_ids) if len(end_ids) > 1 else end_ids[0],
+        "pad_token_id": end_ids[0],
         "do_sample": True,
         "temperature": SAMPLE_TEMPERATURE,
         "top_k": 0,  # all tokens; transformers' own default is 50
@@ -150,11 +154,11 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     version of Unicode that it was built with.
 
     Raises:
-        ValueError: if no special token stands between documents.
+        ValueError: if there is no special token, to stand between documents.
     """
     specials = tokenizer.special_tokens
-    if END_OF_TEXT not in specials:
-        raise ValueError(f"expected the special token {END_OF_TEXT!r}, got {sorted(specials)}")
+    if not specials:
+        raise ValueError("the tokenizer has no special token, such as the end of a document")
     # Special tokens stand as they are; the bytes of others are spelt in GPT-2's characters.
     names = {i: token for token, i in specials.items()}
     vocabulary = {
@@ -206,18 +210,20 @@ control, so such a message is refused.
 """
 
 
-def tokenizer_config_json(config: ModelConfig, *, talks: bool = False) -> dict[str, Any]:
+def tokenizer_config_json(
+    config: ModelConfig, *, tokens: Mapping[str, str], template: str | None = None
+) -> dict[str, Any]:
     """Return tokenizer_config.json: how transformers wraps tokenizer.json.
 
     Args:
         config: of the model.
-        talks: whether it was fine-tuned on conversations, and so has a template for them.
+        tokens: by role, such as bos_token and eos_token.
+        template: for conversations, in Jinja; None of a model that was not taught to talk.
     """
     return {
-        **({"chat_template": CHAT_TEMPLATE} if talks else {}),
+        **({} if template is None else {"chat_template": template}),
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": END_OF_TEXT,
-        "eos_token": END_OF_TEXT,
+        **tokens,
         "model_max_length": config.context_length,
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],

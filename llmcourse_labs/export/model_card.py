@@ -22,6 +22,7 @@ from llmcourse.data import TokenShards
 from llmcourse.data.corpus import END_OF_TEXT, FIRST_VALIDATION_YEAR
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import ModelConfig
+from llmcourse.model.shapes import num_parameters
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.prepare import read_provenance
 from llmcourse_labs.export.huggingface import MODEL_TYPES, DType, family_of
@@ -208,6 +209,27 @@ def _results(
     if dtype != "float32":
         notes += [f"Measured before the weights were rounded to {dtype}."]
     return values | {"notes": " ".join(notes)}
+
+
+def card_of_others(name: str, original: str, licence: str | None, config: ModelConfig) -> str:
+    """Return the card of a model of others, which says where it comes from, and no more.
+
+    Args:
+        name: of the export.
+        original: what the model is called in its file.
+        licence: of its weights, as its file tells; None where it does not.
+        config: its shape.
+    """
+    head = {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    head |= {} if licence is None else {"license": licence}
+    lines = [f"{key}: {json.dumps(value)}" for key, value in head.items()]
+    told = "is not told in its file: ask its authors" if licence is None else f"is {licence}"
+    return (
+        "\n".join(["---", *lines, "---", "", f"# {name}", ""])
+        + f"\nThe weights of {original}, {num_parameters(config):,} parameters, opened by "
+        "llmcourse and written anew: as they were computed with, which may be after they had been "
+        f"rounded to fewer bits. Their licence {told}.\n"
+    )
 
 
 def _model_index(name: str, corpus: str, step: int, bits_per_byte: float) -> str:

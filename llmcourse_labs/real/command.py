@@ -8,8 +8,7 @@ from jsonargparse import ArgumentParser
 
 from llmcourse.base.command_line import ended
 from llmcourse.model.shapes import num_parameters
-from llmcourse_labs.real.gguf_file import GgufFile
-from llmcourse_labs.real.opening import INSTALLED, find_model, open_model
+from llmcourse_labs.real.opening import INSTALLED, about_model, find_model, open_model
 
 PROGRAM = "llmcourse model"
 
@@ -62,12 +61,12 @@ def described(what: str) -> list[tuple[str, str]]:
         ValueError: as `open_model` raises it.
     """
     path = find_model(what)
-    about = GgufFile(path).metadata if path.is_file() else {}
+    name, licence = about_model(what)
     model, tokenizer, template = open_model(what)
     config, count = model.config, num_parameters(model.config)
     rows = [
-        ("model", str(about.get("general.name", path.name))),
-        ("licence", str(about.get("general.license", "not told in the file"))),
+        ("model", name),
+        ("licence", licence or "not told in the file"),
         ("file", f"{path} ({_size(path):,} bytes)"),
         ("parameters", f"{count:,} ({4 * count:,} bytes in float32)"),
     ]

@@ -75,6 +75,17 @@ def find_model(what: str | Path) -> Path:
     )
 
 
+def about_model(what: str | Path) -> tuple[str, str | None]:
+    """Return what a model is called, and its licence, None where its file does not tell.
+
+    Args and errors as in `open_model`.
+    """
+    path = find_model(what)
+    told = {} if path.is_dir() else GgufFile(path).metadata
+    licence = told.get("general.license")
+    return str(told.get("general.name", path.stem)), licence and str(licence)
+
+
 def find_installed(name: str) -> Path:
     """Return the file of a model that a package carries, without importing the package.
 
