@@ -30,8 +30,8 @@ ROPE_FREQS = "rope_freqs.weight"
 ORIGINAL_LENGTH = 8_192
 """Of the rotation of Llama 3.1, where a file names none."""
 
-MOST_POSITIONS = 2**22
-"""In a context: a table of rotations is made for all of them."""
+MOST_POSITIONS, MOST_CHANNELS = 2**22, 2**16
+"""Of a context and of a head: tables of rotations are made for all of them."""
 
 _IN_BLOCK = {
     "attention_norm.gain": "attn_norm",
@@ -194,12 +194,19 @@ def _config(file: GgufFile) -> ModelConfig:
             )
     width, num_heads = _number(own, "embedding_length"), _number(own, "attention.head_count")
     head_size = _number(own, "attention.key_length", width // max(num_heads, 1))
+    length = _number(own, "context_length")
+    for name, size, most in (
+        ("context_length", length, MOST_POSITIONS),
+        ("the size of a head", head_size, MOST_CHANNELS),
+    ):
+        if size > most:
+            raise ValueError(f"{name} must be at most {most}, got {size}")
     for key in ("attention.value_length", "rope.dimension_count"):
         if _number(own, key, head_size) != head_size:
             raise ValueError(f"{key} must be the size of a head, {head_size}, got {own[key]}")
     num_experts = _number(own, "expert_count", 0)
     hidden = "expert_feed_forward_length" if architecture == "qwen3moe" else "feed_forward_length"
-    config = ModelConfig(
+    return ModelConfig(
         num_layers=_number(own, "block_count"),
         width=width,
         num_heads=num_heads,
@@ -207,7 +214,7 @@ def _config(file: GgufFile) -> ModelConfig:
         head_size=head_size,
         hidden=_number(own, hidden),
         vocab_size=_vocab_size(file, own),
-        context_length=_number(own, "context_length"),
+        context_length=length,
         rope_theta=_real(own, "rope.freq_base", 10_000.0),
         tied_head="output.weight" not in file.tensors,
         norm_eps=_real(own, "attention.layer_norm_rms_epsilon"),
@@ -216,9 +223,6 @@ def _config(file: GgufFile) -> ModelConfig:
         experts_per_token=_number(own, "expert_used_count", 0) if num_experts else 0,
         rope_scaling=_scaling(file, own, head_size),
     )
-    if config.context_length > MOST_POSITIONS:
-        raise ValueError(f"context_length must be at most {MOST_POSITIONS}")
-    return config
 
 
 def _number(own: dict[str, Any], key: str, otherwise: int | None = None) -> int:
@@ -318,6 +322,6 @@ def _checked(file: GgufFile, config: ModelConfig) -> dict[str, str]:
             raise ValueError(f"{theirs!r} has the shape {given}, and its metadata give {wanted}")
     odd = file.tensors.keys() - set(names.values()) - {ROPE_FREQS}
     if odd := {name for name in odd if not name.endswith(".attn_rot_embd.weight")}:
-        what = "biases" if all(name.endswith(".bias") for name in odd) else "such a tensor"
+        what = "biases" if all(name.endswith(".bias") for name in odd) else "such tensor"
         raise ValueError(f"our decoder has no {what}, and it has {min(odd)[:80]!r}")
     return names

@@ -1,0 +1,245 @@
+"""A model of ours as a GGUF file, which llama.cpp and its relatives read.
+
+What a file of llama.cpp's converter has is written, and nothing else: the shape, the tokenizer, the
+template, and the tensors under llama.cpp's names.  Vectors and routers stay in F32; in a file of
+Q8_0, rows that are no multiple of 32 weights are in F16, as llama.cpp's converter has them.
+
+Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+import itertools
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llmcourse.base.files import write_atomically
+from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
+from llmcourse.data.tokenizer.files import spell
+from llmcourse.model.config import ModelConfig
+from llmcourse_labs.real.gguf_blocks import KINDS, quantise_q8_0
+from llmcourse_labs.real.gguf_file import ALIGNMENT, LIST, NUMBERS, PIECE, TEXT, TensorInfo
+from llmcourse_labs.real.gguf_names import ROPE_FREQS, gguf_names, llama3_divisors, reordered
+
+PATTERNS = {GPT2: "gpt-2", LLAMA3: "dbrx"}
+"""What llama.cpp calls the ways to cut text; its "llama-bpe" also passes over merges."""
+
+NORMAL, CONTROL, UNUSED = 1, 3, 5
+"""Types of tokens."""
+
+WRITTEN_KINDS = {"F32": 0, "F16": 1, "Q8_0": 7}
+"""Of the matrices in a file that is written: what llama.cpp calls such a file."""
+
+_UINT32, _INT32, _FLOAT32, _BOOL = 4, 5, 6, 7
+"""Types of values that are written."""
+
+
+def write_gguf(
+    path: str | Path,
+    state: Mapping[str, Tensor],
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    *,
+    template: str | None = None,
+    token_ids: Mapping[str, int] | None = None,
+    kind: str = "F32",
+) -> None:
+    """Write a model into one file, whole or not at all.
+
+    Numbers of the shape, such as rope_theta, are rounded to float32; what is of training alone
+    (balance_weight, capacity_factor) is left out.
+
+    Args:
+        path: of the file; one that is there is replaced.
+        state: parameters under our names.
+        config: the shape.
+        tokenizer: of the model; ids that it lacks are filled up as unused.
+        template: of conversations, in Jinja; None of a model that was not taught to talk.
+        token_ids: by role, which id has it: bos, eos, eot, unknown, padding.
+        kind: of the matrices, one of `WRITTEN_KINDS`.
+
+    Raises:
+        ValueError: if llama.cpp has no such model, tokenizer or kind, the parameters are not those
+            of the shape, or a weight is too large for the kind.
+        OSError: if the file cannot be written.
+    """
+    if kind not in WRITTEN_KINDS:
+        raise ValueError(f"kind must be one of {', '.join(WRITTEN_KINDS)}, got {kind!r}")
+    names = gguf_names(config)
+    if state.keys() != names.keys():
+        odd = min(state.keys() ^ names.keys())
+        raise ValueError(f"the parameters are not those of the shape: {odd!r}")
+    metadata = {
+        **_shape_of(config),
+        **_tokenizer_of(tokenizer, config.vocab_size, token_ids or {}),
+        **({} if template is None else {"tokenizer.chat_template": template}),
+        "general.name": Path(path).stem,
+        "general.alignment": ALIGNMENT,
+        "general.file_type": WRITTEN_KINDS[kind],
+        "general.quantization_version": 2,
+    }
+    tensors = {theirs: (ours, state[ours]) for ours, theirs in names.items()}
+    scaling = config.rope_scaling
+    if scaling is not None and scaling.kind == "llama3":
+        divisors_J = llama3_divisors(scaling, config.head_size, config.rope_theta)
+        tensors[ROPE_FREQS] = ("", divisors_J)
+    infos = _infos({name: w for name, (_, w) in tensors.items()}, kind)
+    with write_atomically(path) as file:
+        file.write(_header(metadata, infos))
+        for name, (ours, weight) in tensors.items():
+            file.write(bytes(-file.tell() % ALIGNMENT))
+            its, whole = infos[name].kind, weight.detach().cpu().float()
+            rows = reordered(ours, whole, config, to_file=True)
+            for piece in rows.reshape(-1, KINDS[its].num_weights).split(PIECE):
+                file.write(_packed(piece, its, name).numpy().data)
+
+
+def _shape_of(config: ModelConfig) -> dict[str, Any]:
+    """Return the metadata of a shape."""
+    mixture = config.num_experts > 0
+    name = ("qwen3moe" if mixture else "qwen3") if config.qk_norm else "llama"
+    own: dict[str, Any] = {
+        "block_count": config.num_layers,
+        "context_length": config.context_length,
+        "embedding_length": config.width,
+        "feed_forward_length": config.hidden,
+        "vocab_size": config.vocab_size,
+        "attention.head_count": config.num_heads,
+        "attention.head_count_kv": config.num_kv_heads,
+        "attention.key_length": config.head_size,
+        "attention.value_length": config.head_size,
+        "attention.layer_norm_rms_epsilon": config.norm_eps,
+        "rope.dimension_count": config.head_size,
+        "rope.freq_base": config.rope_theta,
+    }
+    if mixture:
+        own |= {"expert_count": config.num_experts, "expert_used_count": config.experts_per_token}
+    if name == "qwen3moe":
+        own["expert_feed_forward_length"] = config.hidden
+    own |= _rotation_of(config)
+    return {"general.architecture": name} | {f"{name}.{key}": value for key, value in own.items()}
+
+
+def _rotation_of(config: ModelConfig) -> dict[str, Any]:
+    """Return the metadata of a scaled rotation; ntk is another base, no more."""
+    scaling = config.rope_scaling
+    if scaling is None:
+        return {}
+    if scaling.kind == "ntk":
+        stretched = scaling.factor ** (config.head_size / (config.head_size - 2))
+        return {"rope.freq_base": config.rope_theta * stretched}
+    if scaling.kind == "llama3":
+        if (scaling.low_freq_factor, scaling.high_freq_factor) != (1.0, 4.0):
+            raise ValueError(
+                "a GGUF file has the rotation of Llama 3.1 with low_freq_factor 1 and "
+                f"high_freq_factor 4 only, got {scaling.low_freq_factor} and "
+                f"{scaling.high_freq_factor}"
+            )
+        return {"rope.scaling.original_context_length": scaling.original_length}
+    told = {"rope.scaling.type": scaling.kind, "rope.scaling.factor": scaling.factor}
+    if scaling.kind == "linear":
+        return told
+    return told | {
+        "rope.scaling.original_context_length": scaling.original_length,
+        "rope.scaling.yarn_beta_fast": scaling.beta_fast,
+        "rope.scaling.yarn_beta_slow": scaling.beta_slow,
+    }
+
+
+def _tokenizer_of(
+    tokenizer: Tokenizer, vocab_size: int, token_ids: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the metadata of a tokenizer, with one token for each row of the embedding."""
+    if tokenizer.pattern not in PATTERNS:
+        raise ValueError(f"llama.cpp has no name for the pattern {tokenizer.pattern[:60]!r}")
+    if tokenizer.vocab_size > vocab_size:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocab_size} ids, the embedding {vocab_size} rows"
+        )
+    names = {i: token for token, i in tokenizer.special_tokens.items()}
+    tokens, types = [], []
+    for i in range(vocab_size):
+        if i in names:
+            tokens.append(names[i])
+            types.append(CONTROL)
+        elif i in tokenizer.vocab:
+            tokens.append(spell(tokenizer.vocab[i]))
+            types.append(NORMAL)
+        else:
+            tokens.append(f"[PAD{i}]")
+            types.append(UNUSED)
+    if len(set(tokens)) < vocab_size:
+        raise ValueError("a special token is spelled like another token: a GGUF file has one of it")
+    if odd := [role for role, i in token_ids.items() if not 0 <= i < vocab_size]:
+        raise ValueError(f"the id of {odd[0]} must be from 0 to {vocab_size - 1}")
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": PATTERNS[tokenizer.pattern],
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.merges": [f"{spell(a)} {spell(b)}" for a, b in tokenizer.merges],
+        "tokenizer.ggml.add_bos_token": False,
+        **{f"tokenizer.ggml.{role}_token_id": i for role, i in token_ids.items()},
+    }
+
+
+def _infos(tensors: Mapping[str, Tensor], kind: str) -> dict[str, TensorInfo]:
+    """Return what stands in the file of each tensor, with offsets within the data."""
+    infos: dict[str, TensorInfo] = {}
+    end = 0
+    for name, weight in tensors.items():
+        shape, its = tuple(weight.shape), kind
+        if len(shape) == 1 or "ffn_gate_inp" in name:
+            its = "F32"
+        elif shape[-1] % KINDS[its].num_weights:
+            its = "F16"
+        num_bytes = weight.numel() // KINDS[its].num_weights * KINDS[its].num_bytes
+        infos[name] = TensorInfo(shape, its, end, num_bytes)
+        end += num_bytes + -num_bytes % ALIGNMENT
+    return infos
+
+
+def _packed(weights_NW: Tensor, kind: str, name: str) -> Tensor:
+    """Return float32 weights in the kind of a file."""
+    if kind == "F32":
+        return weights_NW.contiguous()
+    narrow = weights_NW.half() if kind == "F16" else quantise_q8_0(weights_NW)
+    scales = narrow if kind == "F16" else narrow[:, :2].view(torch.float16)
+    if not scales.isfinite().all():
+        raise ValueError(f"{name} has weights that are too large for {kind}: write F32")
+    return narrow
+
+
+def _header(metadata: Mapping[str, Any], infos: Mapping[str, TensorInfo]) -> bytes:
+    """Return everything before the data."""
+    parts = [b"GGUF", struct.pack("<IQQ", 3, len(infos), len(metadata))]
+    for key, value in metadata.items():
+        parts += [_text(key), *_typed(value)]
+    for name, info in infos.items():
+        sizes = struct.pack(f"<I{len(info.shape)}Q", len(info.shape), *reversed(info.shape))
+        place = struct.pack("<IQ", KINDS[info.kind].number, info.offset)
+        parts += [_text(name), sizes, place]
+    return b"".join(parts)
+
+
+def _text(text: str) -> bytes:
+    """Return a text with its length before it."""
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _typed(value: Any) -> Iterable[bytes]:
+    """Return a value of the metadata with its type before it."""
+    if isinstance(value, str):
+        return struct.pack("<I", TEXT), _text(value)
+    if isinstance(value, list):
+        kind = TEXT if isinstance(next(iter(value), ""), str) else _INT32
+        start = struct.pack("<IIQ", LIST, kind, len(value))
+        return itertools.chain(
+            [start], (_text(v) if kind == TEXT else NUMBERS[kind].pack(v) for v in value)
+        )
+    kind = {bool: _BOOL, int: _UINT32, float: _FLOAT32}[type(value)]
+    return struct.pack("<I", kind), NUMBERS[kind].pack(value)
