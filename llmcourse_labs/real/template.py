@@ -4,11 +4,17 @@ template = Template(source, tokens={"eos_token": "<|im_end|>"})
 template.render([{"role": "user", "content": "Hello"}], add_generation_prompt=True)
 """
 
+import itertools
+import re
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from llmcourse.data.tokenizer import Tokenizer
+from llmcourse_labs.real.marked_text import OWN, WRITTEN, Marked, hidden, marks_of
 
 MOST_SOURCE = 200_000
 """Characters of a template; those of models in use have 300 to 30,000."""
@@ -40,12 +46,12 @@ class Template:
                 f"{MOST_SOURCE:,} are read"
             )
         self.source, self.tokens = source, dict(tokens)
-        self._refusals = sandbox.REFUSALS
+        self._sandbox = sandbox
         self._lock = threading.Lock()
         self._environment = sandbox.Sandbox()
         try:
             self._compiled = self._environment.from_string(source)
-        except self._refusals as error:
+        except sandbox.REFUSALS as error:
             raise ValueError(f"the model's chat template cannot be read: {_line(error)}") from error
 
     def render(
@@ -74,24 +80,185 @@ class Template:
         *,
         add_generation_prompt: bool = False,
     ) -> list[int]:
-        """Return a conversation as ids."""
-        return tokenizer.encode(self.render(messages, add_generation_prompt=add_generation_prompt))
+        """Return a conversation as ids.
+
+        What stands between the template's own special tokens is encoded as plain text, and so is
+        a control string that a message says: who types ``<|im_end|>`` has typed ten characters.
+
+        Args:
+            messages: as of `render`.
+            tokenizer: of the model.
+            add_generation_prompt: whether the assistant has to speak next.
+
+        Raises:
+            ValueError: as `render`; or if what the template does with messages hides which text is
+                its own.
+        """
+        marked = self._marked(messages, tokenizer, add_generation_prompt=add_generation_prompt)
+        return [token.id for token in _tokens(marked, tokenizer)]
+
+    def learned(
+        self, messages: Sequence[Message], tokenizer: Tokenizer
+    ) -> tuple[list[int], list[bool]]:
+        """Return a conversation as ids, and which of them the assistant has to write.
+
+        They are what stands in {% generation %} if the template has it.  Otherwise an answer begins
+        where the generation prompt ends, and goes up to the first token that ends answers, which
+        belongs to it.  A token with a character of an answer in it is learned.
+
+        Args:
+            messages: as of `render`; one or more are the assistant's.
+            tokenizer: of the model.
+
+        Raises:
+            ValueError: as `ids`; or if the assistant says nothing, or the template writes its
+                turns otherwise when others follow.
+        """
+        answers = [i for i, m in enumerate(messages) if m.get("role") == "assistant"]
+        if not answers:
+            raise ValueError("a conversation to learn from has a message of the role 'assistant'")
+        marked = self._marked(messages, tokenizer)
+        tokens = _tokens(marked, tokenizer)
+        if self._environment.has_generation:
+            written = [ord(mark) >= WRITTEN for mark in marks_of(marked)]
+        else:
+            written = [False] * len(marked)
+            stops = self.stop_ids(tokenizer)
+            for i in answers:
+                prompt = self.render(messages[:i], add_generation_prompt=True)
+                begin, end = _answer(i, marked, tokens, prompt, stops)
+                written[begin:end] = [True] * (end - begin)
+        return [t.id for t in tokens], [any(written[t.begin : t.end]) for t in tokens]
 
     def stop_ids(self, tokenizer: Tokenizer) -> frozenset[int]:
-        """Return the ids that end an answer."""
-        end = self.tokens.get("eos_token")
-        return frozenset({tokenizer.special_tokens[end]} if end else ())
+        """Return the ids that end an answer: of the template's end of a turn, and of eos_token.
 
-    def _rendered(self, messages: list[Any], add_generation_prompt: bool, tools: Any) -> str:
+        Raises:
+            ValueError: if there is none.
+        """
+        end = self.tokens.get("eos_token")
+        found = {tokenizer.special_tokens[end]} if end in tokenizer.special_tokens else set()
+        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        with suppress(ValueError):  # a template may want other messages than these
+            marked = self._marked(turns, tokenizer)
+            said = marks_of(marked).rfind(_mark(1))
+            own = [t.id for t in _tokens(marked, tokenizer) if t.is_own and t.begin > said >= 0]
+            found |= set(own[:1])
+        if not found:
+            raise ValueError("the model's chat template ends answers with no special token")
+        return frozenset(found)
+
+    def _marked(
+        self,
+        messages: Sequence[Message],
+        tokenizer: Tokenizer,
+        *,
+        add_generation_prompt: bool = False,
+    ) -> str:
+        """Return a conversation as text that knows what messages said."""
+        specials = _specials(tokenizer)
+        plain = _plain(messages)
+        said = [_said(message, _mark(i), specials) for i, message in enumerate(plain)]
+        made = self._rendered(said, add_generation_prompt, None, specials)
+        if made != self._rendered(plain, add_generation_prompt, None):
+            raise ValueError(
+                "the model's chat template does something with messages that hides which text is "
+                "its own: ids would be a guess"
+            )
+        return made
+
+    def _rendered(
+        self,
+        messages: list[Any],
+        add_generation_prompt: bool,
+        tools: Any,
+        specials: re.Pattern[str] | None = None,
+    ) -> str:
         given = {"messages": messages, "tools": tools, "documents": None}
         try:
             with self._lock:
-                self._environment.begin()
+                self._environment.begin(specials)
                 return self._compiled.render(
                     **self.tokens, **given, add_generation_prompt=add_generation_prompt
                 )
-        except self._refusals as error:
+        except self._sandbox.REFUSALS as error:
             raise ValueError(f"the model's chat template fails: {_line(error)}") from error
+
+
+class _Token(NamedTuple):
+    """A token, and the characters that it has a part of."""
+
+    id: int
+    begin: int
+    end: int
+    is_own: bool
+    """Whether it is a special token of the template."""
+
+
+def _tokens(text: str, tokenizer: Tokenizer) -> list[_Token]:
+    """Return the tokens of a text; those of what messages said are none of the special ones."""
+    tokens: list[_Token] = []
+
+    def add(begin: int, end: int) -> None:
+        part = str.__str__(text)[begin:end]
+        character = np.repeat(np.arange(begin, end), [len(c.encode()) for c in part])
+        last = 0
+        for i in tokenizer.encode(part, allow_special=False):
+            first, last = last, last + int(tokenizer.token_lengths[i])
+            tokens.append(_Token(i, int(character[first]), int(character[last - 1]) + 1, False))
+
+    end = 0
+    for match in _specials(tokenizer).finditer(hidden(text)):
+        add(end, match.start())
+        end = match.end()
+        tokens.append(_Token(tokenizer.special_tokens[match[0]], match.start(), end, True))
+    add(end, len(text))
+    return tokens
+
+
+def _specials(tokenizer: Tokenizer) -> re.Pattern[str]:
+    """Return what finds special tokens: of those that begin at one place, the longest."""
+    longest_first = sorted(tokenizer.special_tokens, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+def _answer(
+    i: int, text: str, tokens: list[_Token], prompt: str, stops: frozenset[int]
+) -> tuple[int, int]:
+    """Return where the answer of message i begins and ends in a conversation."""
+    marks = marks_of(text)
+    places = [at for at, mark in enumerate(marks) if mark == _mark(i)]
+    first, last = (places[0], places[-1] + 1) if places else (len(text), 0)
+    before = max((at + 1 for at, mark in enumerate(marks) if OWN < mark < _mark(i)), default=0)
+    after = next((at for at, mark in enumerate(marks) if mark > _mark(i)), len(text))
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(prompt, text, strict=False))
+    begin = min(sum(1 for _ in same), first)
+    begin = next((t.begin for t in tokens if t.is_own and t.begin < begin < t.end), begin)
+    ends = [t for t in tokens if t.is_own and t.id in stops and t.begin >= max(begin, last)]
+    if not ends or ends[0].end > after:
+        raise ValueError(f"the model's chat template does not end the answer in message {i}")
+    if begin < before or begin not in (len(prompt), first, ends[0].begin):
+        raise ValueError(
+            f"the model's chat template writes what stands before message {i} otherwise than when "
+            "the model has to answer: learn from the conversation up to there on its own"
+        )
+    return begin, ends[0].end
+
+
+def _mark(i: int) -> str:
+    """Return the mark of what message i says."""
+    return chr(i + 1)
+
+
+def _said(value: Any, mark: str, specials: re.Pattern[str], name: str = "") -> Any:
+    """Return a message with marks on its strings; who speaks is named by the template, too."""
+    if isinstance(value, dict):
+        return {Marked(k, mark * len(k)): _said(v, mark, specials, k) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_said(item, mark, specials) for item in value)
+    if not isinstance(value, str) or (name in ("role", "type") and not specials.search(value)):
+        return value
+    return Marked(value, mark * len(value))
 
 
 def _line(error: BaseException) -> str:

@@ -6,6 +6,7 @@ each pass of a loop, each call and filter, and the characters of what comes out 
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -16,9 +17,23 @@ from jinja2 import TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
+from jinja2.filters import make_attrgetter
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2.utils import Namespace, pass_environment
+
+from llmcourse_labs.real.marked_text import (
+    OWN,
+    WRITTEN,
+    Marked,
+    between,
+    hidden,
+    joined,
+    marked_whole,
+    marks_of,
+    origins,
+    strings,
+)
 
 MOST_CHARACTERS = 4_000_000
 """Of one text that a template makes, and of all texts in one list."""
@@ -37,6 +52,13 @@ _MOST_BITS = 4096
 
 _LEFT_OUT = ("pprint", "random", "sum", "urlize", "wordwrap", "xmlattr")
 """Filters that may take a time that grows with the square of the text, or are drawn by chance."""
+
+_EXACT = frozenset(
+    {"attr", "batch", "capitalize", "d", "default", "dictsort", "first", "groupby", "items"}
+    | {"join", "last", "list", "lower", "map", "max", "min", "reject", "rejectattr", "replace"}
+    | {"reverse", "select", "selectattr", "slice", "sort", "string", "trim", "unique", "upper"}
+)
+"""Filters that keep the marks of characters."""
 
 REFUSALS = (
     *(TemplateError, ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError),
@@ -112,7 +134,10 @@ class _Generation(Extension):
         return nodes.CallBlock(self.call_method("_written"), [], [], body).set_lineno(line)
 
     def _written(self, caller: Callable[[], str]) -> str:
-        return caller()
+        text = caller()
+        if self.environment.specials is None:  # type: ignore[attr-defined]
+            return text
+        return Marked(text, "".join(chr(ord(mark) | WRITTEN) for mark in marks_of(text)))
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -129,12 +154,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
             finalize=self.text,
         )
         self.has_generation = False
+        self.specials: re.Pattern[str] | None = None
         self.begin()
-        self.filters["tojson"] = _to_json
+        self.filters |= {"tojson": _to_json, "join": _join, "string": self._string}
         for name in _LEFT_OUT:
             del self.filters[name]
         for name, function in self.filters.items():
-            self.filters[name] = self._guarded(function)
+            self.filters[name] = self._guarded(name, function)
         del self.globals["lipsum"]
         self.globals |= {
             "raise_exception": _raise,
@@ -143,8 +169,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "namespace": self._namespace(),
         }
 
-    def begin(self) -> None:
-        """Count from nothing."""
+    def begin(self, specials: re.Pattern[str] | None = None) -> None:
+        """Count from nothing.
+
+        Args:
+            specials: finds control strings, where messages come as `Marked`.
+        """
+        self.specials = specials
         self.left, self.ends_at = MOST_WORK, time.monotonic() + MOST_SECONDS
 
     def spend(self, amount: int) -> None:
@@ -166,7 +197,23 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def text(self, value: Any) -> str:
         """Return the text of a value."""
-        return str(self.counted(value))
+        text = str(self.counted(value))
+        return text if isinstance(value, str) else self._kept(text, value)
+
+    def _string(self, value: Any) -> str:
+        return value if isinstance(value, str) else self.text(value)
+
+    def _kept(self, made: Any, *origin: Any) -> Any:
+        """Return what was made in a way that loses marks, marked whole if messages are in it.
+
+        Raises:
+            SecurityError: if control strings of the template itself may be in there, too.
+        """
+        if self.specials is None or not (said := origins(origin)):
+            return made
+        if isinstance(made, bytes) or any(map(self.specials.search, map(hidden, strings(origin)))):
+            raise SecurityError("it mixes control strings with messages in a way not known here")
+        return marked_whole(made, max(max(marks_of(text), default=OWN) for text in said))
 
     def concat(self, parts: Iterable[str]) -> str:  # type: ignore[override]
         """Return one text."""
@@ -177,7 +224,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.spend(len(part))
             if size > MOST_CHARACTERS:
                 self.spend(size)
-        return "".join(kept)
+        return joined(kept)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Return what + or * makes, if it is not too much."""
@@ -187,7 +234,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 raise TooMuchError(f"it makes a number of more than {_MOST_BITS:,} bits")
         elif operator in "*%":
             self._limit(left, (right,), formats=operator == "%")
-        return self.counted(super().call_binop(context, operator, left, right))
+        made = self.counted(super().call_binop(context, operator, left, right))
+        return self._kept(made, left, right) if operator == "%" else made
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Call something, if that makes not too much."""
@@ -198,9 +246,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(receiver, str | bytes | int | float):
             formats = getattr(__obj, "__name__", "").startswith("format")
             self._limit(receiver, (*args, *kwargs.values()), formats=formats)
-        return self.counted(super().call(__context, __obj, *args, **kwargs))
+        if not isinstance(receiver, str) or self.specials is None:
+            return self.counted(super().call(__context, __obj, *args, **kwargs))
+        if (name := __obj.__name__) in vars(Marked) and origins((args, kwargs)):
+            __obj = getattr(Marked(receiver, marks_of(receiver)), name)
+        made = self.counted(super().call(__context, __obj, *args, **kwargs))
+        return made if name in vars(Marked) else self._kept(made, receiver, args, kwargs)
 
-    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a filter that counts, and makes not too much."""
         skipped = 1 if hasattr(function, "jinja_pass_arg") else 0
 
@@ -253,6 +306,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
 def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
     """Return a dictionary; the class itself has more than a template needs."""
     return dict(*args, **kwargs)
+
+
+@pass_environment
+def _join(environment: Sandbox, value: Any, d: str = "", attribute: Any = None) -> str:
+    """Return parts in one text, with `d` in between."""
+    if attribute is not None:
+        value = map(make_attrgetter(environment, attribute), value)
+    return between(environment.text(d), map(environment.text, value))
 
 
 def _raise(message: Any) -> NoReturn:
