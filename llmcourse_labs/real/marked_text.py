@@ -5,6 +5,7 @@ mark for each of its characters through all of that; a plain string is the templ
 method of strings is not listed here, its result is plain, and the sandbox marks it whole.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -39,10 +40,10 @@ class Marked(str):
         return self
 
     def __add__(self, other: str) -> "Marked":
-        return joined([self, other]) if isinstance(other, str) else NotImplemented
+        return self._added(self, other)
 
     def __radd__(self, other: str) -> "Marked":
-        return joined([other, self]) if isinstance(other, str) else NotImplemented
+        return self._added(other, self)
 
     def __getitem__(self, key: Any) -> "Marked":
         return Marked(super().__getitem__(key), self._marks[key])
@@ -75,11 +76,11 @@ class Marked(str):
         """Return it without what it may end with."""
         return self[: len(self) - len(suffix)] if self.endswith(suffix) else self
 
-    def split(self, sep: str | None = None, maxsplit: int = -1) -> list[str]:
+    def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:
         """Return its parts."""
         return self._located(super().split(sep, maxsplit), sep)
 
-    def rsplit(self, sep: str | None = None, maxsplit: int = -1) -> list[str]:
+    def rsplit(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:
         """Return its parts, cut from the right."""
         return self._located(super().rsplit(sep, maxsplit), sep)
 
@@ -105,9 +106,16 @@ class Marked(str):
         """Return parts with it in between."""
         return between(self, parts)
 
+    @staticmethod
+    def _added(left: str, right: str) -> "Marked":
+        if not isinstance(left, str) or not isinstance(right, str):
+            return NotImplemented
+        return Marked(str.__add__(str.__str__(left), right), marks_of(left) + marks_of(right))
+
     def _located(self, parts: Iterable[str], sep: str | None = None) -> list[str]:
         """Return parts that stand in it one after the other, with their marks."""
-        found, end = [], 0
+        found: list[str] = []
+        end = 0
         for part in parts:
             begin = self.find(part, end)
             end = begin + len(part)
@@ -141,12 +149,18 @@ def marks_of(text: str) -> str:
     return text._marks if isinstance(text, Marked) else OWN * len(text)
 
 
+def runs(text: str) -> Iterator[tuple[int, int, int]]:
+    """Yield the mark of each stretch that has one, without `WRITTEN`; where it begins, and ends."""
+    for match in re.finditer(r"(.)\1*", marks_of(text), re.DOTALL):
+        yield ord(match[1]) % WRITTEN, *match.span()
+
+
 def hidden(text: str) -> str:
     """Return a text with `HIDDEN` for every character that a message said."""
-    if not isinstance(text, Marked):
-        return text
-    pairs = zip(str.__iter__(text), marks_of(text), strict=True)
-    return "".join(HIDDEN if ord(mark) % WRITTEN else c for c, mark in pairs)
+    plain = str.__str__(text)
+    return "".join(
+        HIDDEN * (end - begin) if mark else plain[begin:end] for mark, begin, end in runs(text)
+    )
 
 
 def joined(parts: Iterable[str]) -> str:

@@ -7,14 +7,14 @@ template.render([{"role": "user", "content": "Hello"}], add_generation_prompt=Tr
 import itertools
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse_labs.real.marked_text import OWN, WRITTEN, Marked, hidden, marks_of
+from llmcourse_labs.real.marked_text import WRITTEN, Marked, hidden, marks_of, runs
 
 MOST_SOURCE = 200_000
 """Characters of a template; those of models in use have 300 to 30,000."""
@@ -95,7 +95,7 @@ class Template:
                 its own.
         """
         marked = self._marked(messages, tokenizer, add_generation_prompt=add_generation_prompt)
-        return [token.id for token in _tokens(marked, tokenizer)]
+        return [i for _, _, ids, _ in _parts(marked, tokenizer) for i in ids]
 
     def learned(
         self, messages: Sequence[Message], tokenizer: Tokenizer
@@ -118,17 +118,25 @@ class Template:
         if not answers:
             raise ValueError("a conversation to learn from has a message of the role 'assistant'")
         marked = self._marked(messages, tokenizer)
-        tokens = _tokens(marked, tokenizer)
+        parts = list(_parts(marked, tokenizer))
         if self._environment.has_generation:
             written = [ord(mark) >= WRITTEN for mark in marks_of(marked)]
         else:
             written = [False] * len(marked)
             stops = self.stop_ids(tokenizer)
+            own = [(begin, end, ids[0]) for begin, end, ids, is_own in parts if is_own]
             for i in answers:
                 prompt = self.render(messages[:i], add_generation_prompt=True)
-                begin, end = _answer(i, marked, tokens, prompt, stops)
+                begin, end = _answer(i, marked, own, prompt, stops)
                 written[begin:end] = [True] * (end - begin)
-        return [t.id for t in tokens], [any(written[t.begin : t.end]) for t in tokens]
+        all_ids: list[int] = []
+        learned: list[bool] = []
+        for begin, end, ids, is_own in parts:
+            all_ids += ids
+            said = written[begin:end]
+            part = str.__str__(marked)[begin:end]
+            learned += [any(said)] if is_own else _learned(part, ids, said, tokenizer)
+        return all_ids, learned
 
     def stop_ids(self, tokenizer: Tokenizer) -> frozenset[int]:
         """Return the ids that end an answer: of the template's end of a turn, and of eos_token.
@@ -142,8 +150,9 @@ class Template:
         with suppress(ValueError):  # a template may want other messages than these
             marked = self._marked(turns, tokenizer)
             said = marks_of(marked).rfind(_mark(1))
-            own = [t.id for t in _tokens(marked, tokenizer) if t.is_own and t.begin > said >= 0]
-            found |= set(own[:1])
+            parts = _parts(marked, tokenizer)
+            ends = [ids[0] for begin, _, ids, is_own in parts if is_own and begin > said >= 0]
+            found |= set(ends[:1])
         if not found:
             raise ValueError("the model's chat template ends answers with no special token")
         return frozenset(found)
@@ -185,35 +194,31 @@ class Template:
             raise ValueError(f"the model's chat template fails: {_line(error)}") from error
 
 
-class _Token(NamedTuple):
-    """A token, and the characters that it has a part of."""
+def _parts(text: str, tokenizer: Tokenizer) -> Iterator[tuple[int, int, list[int], bool]]:
+    """Yield where each part of a text begins, ends, its ids, and whether it is a special token.
 
-    id: int
-    begin: int
-    end: int
-    is_own: bool
-    """Whether it is a special token of the template."""
-
-
-def _tokens(text: str, tokenizer: Tokenizer) -> list[_Token]:
-    """Return the tokens of a text; those of what messages said are none of the special ones."""
-    tokens: list[_Token] = []
-
-    def add(begin: int, end: int) -> None:
-        part = str.__str__(text)[begin:end]
-        character = np.repeat(np.arange(begin, end), [len(c.encode()) for c in part])
-        last = 0
-        for i in tokenizer.encode(part, allow_special=False):
-            first, last = last, last + int(tokenizer.token_lengths[i])
-            tokens.append(_Token(i, int(character[first]), int(character[last - 1]) + 1, False))
-
-    end = 0
+    What a message said, or has a part in, is no special token.
+    """
+    plain, last = str.__str__(text), 0
     for match in _specials(tokenizer).finditer(hidden(text)):
-        add(end, match.start())
-        end = match.end()
-        tokens.append(_Token(tokenizer.special_tokens[match[0]], match.start(), end, True))
-    add(end, len(text))
-    return tokens
+        begin, end = match.span()
+        if last < begin:
+            yield last, begin, tokenizer.encode(plain[last:begin], allow_special=False), False
+        yield begin, end, [tokenizer.special_tokens[match[0]]], True
+        last = end
+    if last < len(text):
+        yield last, len(text), tokenizer.encode(plain[last:], allow_special=False), False
+
+
+def _learned(part: str, ids: list[int], written: list[bool], tokenizer: Tokenizer) -> list[bool]:
+    """Return which tokens of a text have a character of an answer in them."""
+    # How many characters of an answer begin before each byte, and after the last one.
+    starts = np.frombuffer(part.encode(), np.uint8) & 0xC0 != 0x80
+    character = np.cumsum(starts) - 1
+    ends = np.cumsum(tokenizer.token_lengths[ids])
+    first, last = character[np.r_[0, ends[:-1]]], character[ends - 1]
+    before = np.cumsum([0, *written])
+    return (before[last + 1] > before[first]).tolist()
 
 
 def _specials(tokenizer: Tokenizer) -> re.Pattern[str]:
@@ -223,26 +228,28 @@ def _specials(tokenizer: Tokenizer) -> re.Pattern[str]:
 
 
 def _answer(
-    i: int, text: str, tokens: list[_Token], prompt: str, stops: frozenset[int]
+    i: int, text: str, own: list[tuple[int, int, int]], prompt: str, stops: frozenset[int]
 ) -> tuple[int, int]:
     """Return where the answer of message i begins and ends in a conversation."""
-    marks = marks_of(text)
-    places = [at for at, mark in enumerate(marks) if mark == _mark(i)]
-    first, last = (places[0], places[-1] + 1) if places else (len(text), 0)
-    before = max((at + 1 for at, mark in enumerate(marks) if OWN < mark < _mark(i)), default=0)
-    after = next((at for at, mark in enumerate(marks) if mark > _mark(i)), len(text))
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(prompt, text, strict=False))
+    said = [(mark - 1, *place) for mark, *place in runs(text) if mark]
+    first = min((begin for j, begin, _ in said if j == i), default=len(text))
+    last = max((end for j, _, end in said if j == i), default=0)
+    before = max((end for j, _, end in said if j < i), default=0)
+    after = min((begin for j, begin, _ in said if j > i), default=len(text))
+    same = itertools.takewhile(
+        lambda pair: pair[0] == pair[1], zip(prompt, str.__str__(text), strict=False)
+    )
     begin = min(sum(1 for _ in same), first)
-    begin = next((t.begin for t in tokens if t.is_own and t.begin < begin < t.end), begin)
-    ends = [t for t in tokens if t.is_own and t.id in stops and t.begin >= max(begin, last)]
-    if not ends or ends[0].end > after:
+    begin = next((start for start, end, _ in own if start < begin < end), begin)
+    ends = [(start, end) for start, end, id in own if id in stops and start >= max(begin, last)]
+    if not ends or ends[0][1] > after:
         raise ValueError(f"the model's chat template does not end the answer in message {i}")
-    if begin < before or begin not in (len(prompt), first, ends[0].begin):
+    if begin < before or begin not in (len(prompt), first, ends[0][0]):
         raise ValueError(
             f"the model's chat template writes what stands before message {i} otherwise than when "
             "the model has to answer: learn from the conversation up to there on its own"
         )
-    return begin, ends[0].end
+    return begin, ends[0][1]
 
 
 def _mark(i: int) -> str:
