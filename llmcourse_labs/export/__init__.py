@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse_labs.export.folder import export
+    from llmcourse_labs.export.folder import export, export_model
     from llmcourse_labs.export.model_card import model_card
 
 lazy(__name__)

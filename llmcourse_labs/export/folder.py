@@ -61,7 +61,7 @@ class Parts(NamedTuple):
     """Under our names."""
     tokenizer: Tokenizer
     tokens: dict[str, str]
-    """bos_token and eos_token, and others that a template calls by name."""
+    """eos_token, and others that a template calls by name."""
     stop_ids: list[int]
     """Where the model stops: at the end of a document, first of all, and of a turn."""
     template: str | None
@@ -92,7 +92,7 @@ def export(
             one has its name.
     """
     run_folder = Path(run_folder)
-    return _export(lambda name: _of_run(run_folder, name, dtype), to, dtype=dtype, force=force)
+    return _written(lambda name: _of_run(run_folder, name, dtype), to, dtype=dtype, force=force)
 
 
 def export_model(
@@ -110,10 +110,10 @@ def export_model(
         ValueError: as in `export`, and if the model cannot be opened.
         OSError: as in `export`.
     """
-    return _export(lambda name: _of_model(what, name), to, dtype=dtype, force=force)
+    return _written(lambda name: _of_model(what, name), to, dtype=dtype, force=force)
 
 
-def _export(read: Callable[[str], Parts], to: str | Path, *, dtype: DType, force: bool) -> Path:
+def _written(read: Callable[[str], Parts], to: str | Path, *, dtype: DType, force: bool) -> Path:
     """Write what is read for a name, as a folder or a GGUF file."""
     to = Path(to).resolve()
     in_one_file = to.suffix == ".gguf"
@@ -222,7 +222,6 @@ def _of_model(what: str | Path, name: str) -> Parts:
     end = tokens.setdefault("eos_token", END_OF_TEXT)
     if end not in tokenizer.special_tokens:
         raise ValueError(f"{what} has no token that ends a text: there is no {end!r}")
-    tokens.setdefault("bos_token", end)
     original, licence = about_model(what)
     return Parts(
         model=model.config,
@@ -238,7 +237,8 @@ def _of_model(what: str | Path, name: str) -> Parts:
 def _contents(parts: Parts, dtype: DType) -> dict[str, bytes]:
     """Return every file of a folder by name."""
     weights = _weights(parts, dtype)
-    begin_id = parts.tokenizer.special_tokens.get(parts.tokens["bos_token"], parts.stop_ids[0])
+    begins = parts.tokens.get("bos_token", "")
+    begin_id = parts.tokenizer.special_tokens.get(begins, parts.stop_ids[0])
     described = {
         "config.json": huggingface.config_json(
             parts.model, end_id=parts.stop_ids[0], begin_id=begin_id, dtype=dtype

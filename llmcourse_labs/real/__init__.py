@@ -15,5 +15,6 @@ if TYPE_CHECKING:
         split_experts,
         to_huggingface,
     )
+    from llmcourse_labs.real.opening import open_model
 
 lazy(__name__)
