@@ -22,7 +22,8 @@ from llmcourse.data.tokenizer.files import spell
 from llmcourse.model.config import ModelConfig
 from llmcourse_labs.real.gguf_blocks import KINDS, quantise_q8_0
 from llmcourse_labs.real.gguf_file import ALIGNMENT, LIST, NUMBERS, PIECE, TEXT, TensorInfo
-from llmcourse_labs.real.gguf_names import ROPE_FREQS, gguf_names, llama3_divisors, reordered
+from llmcourse_labs.real.gguf_names import gguf_names, reordered
+from llmcourse_labs.real.gguf_shape import ROPE_FREQS, llama3_divisors, metadata_of
 
 PATTERNS = {GPT2: "gpt-2", LLAMA3: "dbrx"}
 """What llama.cpp calls the ways to cut text; its "llama-bpe" also passes over merges."""
@@ -73,7 +74,7 @@ def write_gguf(
         odd = min(state.keys() ^ names.keys())
         raise ValueError(f"the parameters are not those of the shape: {odd!r}")
     metadata = {
-        **_shape_of(config),
+        **metadata_of(config),
         **_tokenizer_of(tokenizer, config.vocab_size, token_ids or {}),
         **({} if template is None else {"tokenizer.chat_template": template}),
         "general.name": Path(path).stem,
@@ -95,58 +96,6 @@ def write_gguf(
             rows = reordered(ours, whole, config, to_file=True)
             for piece in rows.reshape(-1, KINDS[its].num_weights).split(PIECE):
                 file.write(_packed(piece, its, name).numpy().data)
-
-
-def _shape_of(config: ModelConfig) -> dict[str, Any]:
-    """Return the metadata of a shape."""
-    mixture = config.num_experts > 0
-    name = ("qwen3moe" if mixture else "qwen3") if config.qk_norm else "llama"
-    own: dict[str, Any] = {
-        "block_count": config.num_layers,
-        "context_length": config.context_length,
-        "embedding_length": config.width,
-        "feed_forward_length": config.hidden,
-        "vocab_size": config.vocab_size,
-        "attention.head_count": config.num_heads,
-        "attention.head_count_kv": config.num_kv_heads,
-        "attention.key_length": config.head_size,
-        "attention.value_length": config.head_size,
-        "attention.layer_norm_rms_epsilon": config.norm_eps,
-        "rope.dimension_count": config.head_size,
-        "rope.freq_base": config.rope_theta,
-    }
-    if mixture:
-        own |= {"expert_count": config.num_experts, "expert_used_count": config.experts_per_token}
-    if name == "qwen3moe":
-        own["expert_feed_forward_length"] = config.hidden
-    own |= _rotation_of(config)
-    return {"general.architecture": name} | {f"{name}.{key}": value for key, value in own.items()}
-
-
-def _rotation_of(config: ModelConfig) -> dict[str, Any]:
-    """Return the metadata of a scaled rotation; ntk is another base, no more."""
-    scaling = config.rope_scaling
-    if scaling is None:
-        return {}
-    if scaling.kind == "ntk":
-        stretched = scaling.factor ** (config.head_size / (config.head_size - 2))
-        return {"rope.freq_base": config.rope_theta * stretched}
-    if scaling.kind == "llama3":
-        if (scaling.low_freq_factor, scaling.high_freq_factor) != (1.0, 4.0):
-            raise ValueError(
-                "a GGUF file has the rotation of Llama 3.1 with low_freq_factor 1 and "
-                f"high_freq_factor 4 only, got {scaling.low_freq_factor} and "
-                f"{scaling.high_freq_factor}"
-            )
-        return {"rope.scaling.original_context_length": scaling.original_length}
-    told = {"rope.scaling.type": scaling.kind, "rope.scaling.factor": scaling.factor}
-    if scaling.kind == "linear":
-        return told
-    return told | {
-        "rope.scaling.original_context_length": scaling.original_length,
-        "rope.scaling.yarn_beta_fast": scaling.beta_fast,
-        "rope.scaling.yarn_beta_slow": scaling.beta_slow,
-    }
 
 
 def _tokenizer_of(

