@@ -12,6 +12,7 @@ from llmcourse.data.tokenizer import GPT2, Tokenizer
 from llmcourse.data.tokenizer.files import spell
 from llmcourse.model import ModelConfig
 from llmcourse.model.huggingface import Family, family_of, obstacle
+from llmcourse_labs.real.tokenizer_parts import SMOLLM
 from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, ROLES
 
 DType = Literal["float32", "bfloat16", "float16", "q8_0"]
@@ -169,10 +170,9 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [_added(token, i) for i, token in sorted(names.items())],
-        # Nothing is changed before the words are cut, or added behind: the ids would be others.
-        "normalizer": None,
+        "normalizer": {"type": "NFC"} if "NFC" in tokenizer.quirks else None,
         "pre_tokenizer": _pre_tokenizer(tokenizer.pattern),
-        "post_processor": None,
+        "post_processor": None,  # which would add ids
         "decoder": _byte_level(use_regex=True),
         "model": {
             "type": "BPE",
@@ -182,7 +182,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": False,
+            "ignore_merges": "whole words" in tokenizer.quirks,
             "vocab": vocabulary,
             "merges": [[spell(a), spell(b)] for a, b in tokenizer.merges],
         },
@@ -240,6 +240,9 @@ def _pre_tokenizer(pattern: str) -> dict[str, Any]:
     """Return what cuts text into words by a pattern and spells their bytes."""
     if pattern == GPT2:
         return _byte_level(use_regex=True)
+    if pattern == SMOLLM:
+        digits = {"type": "Digits", "individual_digits": True}
+        return {"type": "Sequence", "pretokenizers": [digits, _byte_level(use_regex=True)]}
     cut = {
         "type": "Split",
         "pattern": {"Regex": pattern},

@@ -1,16 +1,31 @@
-"""A byte-level BPE tokenizer from tokenizer.json, the form of Hugging Face's `tokenizers`."""
+"""A byte-level BPE tokenizer from tokenizer.json, the form of Hugging Face's `tokenizers`.
+
+Either the ids are those of `tokenizers`, or a setting is refused by its name.  As in
+`export.huggingface`, the two may differ on characters that one of them does not know yet.
+"""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from llmcourse.data.tokenizer import GPT2
 from llmcourse.data.tokenizer.encoding import Tokenizer
-from llmcourse.data.tokenizer.files import unspell
-from llmcourse.data.tokenizer.patterns import GPT2
+from llmcourse_labs.real.tokenizer_parts import (
+    SMOLLM,
+    TextEnds,
+    require_alike,
+    tokenizer_from_parts,
+)
+
+_BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What comes of a file that is not in this form."""
 
 
 def read_tokenizer_json(folder: str | Path) -> Tokenizer:
-    """Return the tokenizer of a folder that `llmcourse export` wrote.
+    """Return the tokenizer of a folder in the form of Hugging Face's.
+
+    Nothing is set around a text; see `read_text_ends`.
 
     Args:
         folder: with a tokenizer.json.
@@ -18,48 +33,152 @@ def read_tokenizer_json(folder: str | Path) -> Tokenizer:
     Raises:
         ValueError: if the file is missing or broken, or describes another kind of tokenizer.
     """
+    content = _read(folder)
+    try:
+        return _tokenizer(content)
+    except _BROKEN as error:
+        raise _unreadable(folder, error) from error
+
+
+def read_text_ends(folder: str | Path) -> TextEnds:
+    """Return the ids that `tokenizers` sets around a whole text, unless it is told not to.
+
+    Args:
+        folder: with a tokenizer.json.
+
+    Raises:
+        ValueError: if the file is missing or broken, or sets something else.
+    """
+    content = _read(folder)
+    try:
+        return _ends(content.get("post_processor"))
+    except _BROKEN as error:
+        raise _unreadable(folder, error) from error
+
+
+def read_named_tokens(folder: str | Path) -> dict[str, str]:
+    """Return the tokens that a chat template calls by name, such as `eos_token`.
+
+    Args:
+        folder: with a tokenizer_config.json; without one there are none.
+
+    Raises:
+        ValueError: if the file is broken.
+    """
+    path = Path(folder) / "tokenizer_config.json"
+    try:
+        content = json.loads(path.read_bytes()) if path.exists() else {}
+        named = {name: content.get(f"{name}_token") for name in ("bos", "eos", "unk", "pad")}
+        texts = {n: t["content"] if isinstance(t, dict) else t for n, t in named.items() if t}
+        if wrong := [text for text in texts.values() if not isinstance(text, str)]:
+            raise TypeError(f"a token is a text, not {wrong[0]!r:.40}")
+    except _BROKEN as error:
+        raise ValueError(f"the file {path} cannot be read: {error}") from error
+    return {f"{name}_token": text for name, text in texts.items()}
+
+
+def _read(folder: str | Path) -> dict[str, Any]:
+    """Return what tokenizer.json holds."""
     path = Path(folder) / "tokenizer.json"
     try:
         content = json.loads(path.read_bytes())
-        model, added = content["model"], content["added_tokens"]
-        if model["type"] != "BPE" or content.get("normalizer") is not None:
-            raise ValueError(f"it is a {model['type']}, or normalises text: BPE on bytes is read")
-        _refuse_settings(model, added)
-        specials = {token["content"]: token["id"] for token in added}
-        ids = set(specials.values())
-        vocabulary = {i: unspell(s) for s, i in model["vocab"].items() if i not in ids}
-        merges = [(unspell(a), unspell(b)) for a, b in map(_pair, model["merges"])]
-        tokenizer = Tokenizer(vocabulary, merges, specials, _pattern(content["pre_tokenizer"]))
-        if model.get("ignore_merges"):
-            _refuse_whole_words(tokenizer, vocabulary)
-        return tokenizer
+        if not isinstance(content, dict):
+            raise TypeError(f"it must be an object, got a {type(content).__name__}")
+        return content
     except FileNotFoundError as error:
         raise ValueError(f"no tokenizer in {folder}: {path.name} is missing") from error
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"the tokenizer {path} cannot be read: {error}") from error
+    except _BROKEN as error:
+        raise _unreadable(folder, error) from error
 
 
-def _refuse_settings(model: dict[str, Any], added: list[dict[str, Any]]) -> None:
-    """Raise ValueError for what would give other ids than `Tokenizer` does."""
+def _unreadable(folder: str | Path, error: Exception) -> ValueError:
+    why = f"{error} is missing" if isinstance(error, LookupError) else error
+    return ValueError(f"the tokenizer {Path(folder) / 'tokenizer.json'} cannot be read: {why}")
+
+
+def _tokenizer(content: dict[str, Any]) -> Tokenizer:
+    """Return the tokenizer of what the file holds."""
+    model = content["model"]
+    _refuse_settings(content, model)
+    quirks = ["NFC"] if _composes(content.get("normalizer")) else []
+    quirks += ["whole words"] if model.get("ignore_merges") else []
+    vocab = model["vocab"]
+    special_tokens = _added(content.get("added_tokens") or [], vocab, normalizes="NFC" in quirks)
+    ids = set(special_tokens.values())
+    pattern = _pattern(content["pre_tokenizer"])
+    require_alike(pattern)
+    tokenizer = tokenizer_from_parts(
+        {i: token for token, i in vocab.items() if i not in ids},
+        [_pair(merge) for merge in model["merges"]],
+        special_tokens,
+        pattern,
+        quirks,
+    )
+    if "missing bytes" in tokenizer.quirks and model.get("unk_token") is not None:
+        raise ValueError(f"bytes that have no token become unk_token, {model['unk_token']!r}")
+    return tokenizer
+
+
+def _refuse_settings(content: dict[str, Any], model: dict[str, Any]) -> None:
+    """Raise ValueError for what would give other ids, or another text, than `Tokenizer` does."""
+    if model["type"] != "BPE":
+        raise ValueError(f"its model is a {model['type']}: BPE on bytes is read")
     names = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")
     if on := [name for name in names if model.get(name)]:
         raise ValueError(f"its model has {on[0]} = {model[on[0]]!r}: plain BPE on bytes is read")
-    for token in added:
+    if (cut := content.get("truncation")) is not None:
+        raise ValueError(f"it has truncation after {cut['max_length']} ids: take truncation out")
+    padding = content.get("padding") or {"strategy": "BatchLongest"}
+    if padding["strategy"] != "BatchLongest" or padding.get("pad_to_multiple_of"):
+        raise ValueError("it has padding to a fixed length: take padding out")
+    decoder = content.get("decoder")
+    if decoder is not None and decoder["type"] != "ByteLevel":
+        raise ValueError(f"its decoder is a {decoder['type']}, not ByteLevel")
+    _ends(content.get("post_processor"))
+
+
+def _composes(normalizer: dict[str, Any] | None) -> bool:
+    """Whether text is composed, form C; other normalizers are refused."""
+    parts = _flat(normalizer, "normalizers")
+    if other := [part["type"] for part in parts if part["type"] != "NFC"]:
+        raise ValueError(f"its normalizer is a {other[0]}: only NFC is read")
+    return bool(parts)
+
+
+def _added(
+    tokens: list[dict[str, Any]], vocab: Mapping[str, int], *, normalizes: bool
+) -> dict[str, int]:
+    """Return the ids of added tokens, if `tokenizers` finds them where ours does, by these ids."""
+    ids: dict[str, int] = {}
+    for token in sorted(tokens, key=lambda token: token["id"]):
+        text, i = token["content"], token["id"]
         if on := [name for name in ("single_word", "lstrip", "rstrip") if token.get(name)]:
             raise ValueError(
-                f"its token {token['content']!r} has {on[0]}: only what is spelled exactly so is "
-                "taken for a token here"
+                f"its token {text!r} has {on[0]}: only what is spelled exactly so is taken for a "
+                "token here"
             )
+        if normalizes and token["normalized"]:
+            raise ValueError(f"its token {text!r} has normalized: it is looked for after NFC")
+        # What the vocabulary does not have gets the next id, whatever the file says.
+        given = vocab.get(text, max([len(vocab), *(last + 1 for last in ids.values())]))
+        if type(i) is not int or i != given or text in ids:
+            raise ValueError(f"its token {text!r} has the id {i!r}, and tokenizers gives {given}")
+        ids[text] = i
+    late = {token["content"] for token in tokens if token["normalized"]}
+    for text in late:
+        for first in ids.keys() - late:
+            if _may_overlap(text, first):
+                raise ValueError(
+                    f"its token {text!r} has normalized: it is looked for after {first!r}, which "
+                    "it can overlap"
+                )
+    return ids
 
 
-def _refuse_whole_words(tokenizer: Tokenizer, vocabulary: dict[int, bytes]) -> None:
-    """Raise ValueError if a word would be taken whole that merges make something else of."""
-    for i, word in vocabulary.items():
-        if list(tokenizer._merged(word)) != [i]:
-            raise ValueError(
-                f"it takes words of its vocabulary whole (ignore_merges), and of {word!r} merges "
-                "make something else: only merges are followed here"
-            )
+def _may_overlap(a: str, b: str) -> bool:
+    """Whether a text can hold two tokens that share a character."""
+    ends = (x.endswith(y[:n]) for x, y in ((a, b), (b, a)) for n in range(1, len(y) + 1))
+    return a in b or b in a or any(ends)
 
 
 def _pair(merge: str | list[str]) -> list[str]:
@@ -67,13 +186,53 @@ def _pair(merge: str | list[str]) -> list[str]:
     return merge.split(" ") if isinstance(merge, str) else merge
 
 
+def _flat(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    """Return the parts of a sequence, of one part alone, or of none."""
+    if part is None:
+        return []
+    return list(part[name]) if part["type"] == "Sequence" else [part]
+
+
 def _pattern(cutter: dict[str, Any]) -> str:
     """Return how text is cut into words."""
-    if cutter["type"] == "ByteLevel" and cutter["use_regex"] and not cutter["add_prefix_space"]:
-        return GPT2
-    first, second = cutter["pretokenizers"]
-    is_cut = first["type"] == "Split" and first["behavior"] == "Isolated" and not first["invert"]
-    is_spelled = second["type"] == "ByteLevel" and not second["add_prefix_space"]
-    if not is_cut or not is_spelled or second["use_regex"]:
-        raise ValueError("it does not cut text by a pattern and then spell bytes")
-    return first["pattern"]["Regex"]
+    *first, last = _flat(cutter, "pretokenizers")
+    if last["type"] != "ByteLevel" or last["add_prefix_space"] or len(first) > 1:
+        raise ValueError("its pre_tokenizer is not one cut and ByteLevel without add_prefix_space")
+    by_pattern = last.get("use_regex", True)
+    match first, by_pattern:
+        case [], True:
+            return GPT2
+        case [{"type": "Digits", "individual_digits": True}], True:
+            return SMOLLM
+        case [{"type": "Split", "pattern": {"Regex": pattern}, **how}], False:
+            # To keep the matches alone is the same, as they must cover every text.
+            if (how["behavior"], how["invert"]) in (("Isolated", False), ("Removed", True)):
+                return pattern
+    raise ValueError(
+        f"its pre_tokenizer cuts text by {[part['type'] for part in first]} and then "
+        f"{'by' if by_pattern else 'without'} GPT-2's pattern, which is not read"
+    )
+
+
+def _ends(processor: dict[str, Any] | None) -> TextEnds:
+    """Return what is set around a text."""
+    ends = TextEnds()
+    for part in _flat(processor, "processors"):
+        if part["type"] == "TemplateProcessing" and ends == TextEnds():
+            ends = _around(part["single"], part["special_tokens"])
+        elif part["type"] != "ByteLevel":
+            raise ValueError(f"its post_processor is a {part['type']}, which is not read")
+    return ends
+
+
+def _around(places: Sequence[dict[str, Any]], tokens: Mapping[str, Any]) -> TextEnds:
+    """Return the ids before and behind the text of a template."""
+    at = [place for place, what in enumerate(places) if "Sequence" in what]
+    if len(at) != 1:
+        raise ValueError("its post_processor does not set the text once")
+    names = [place.get("SpecialToken", {}).get("id") for place in places]
+    before, after = (
+        tuple(i for name in part for i in tokens[name]["ids"])
+        for part in (names[: at[0]], names[at[0] + 1 :])
+    )
+    return TextEnds(before, after)

@@ -87,7 +87,7 @@ def with_chat_tokens(tokenizer: Tokenizer) -> Tokenizer:
             specials[token] = max(tokenizer.vocab_size, *(i + 1 for i in specials.values()), 0)
     known = set(specials.values())
     plain = {i: piece for i, piece in tokenizer.vocab.items() if i not in known}
-    return Tokenizer(plain, tokenizer.merges, specials, tokenizer.pattern)
+    return Tokenizer(plain, tokenizer.merges, specials, tokenizer.pattern, tokenizer.quirks)
 
 
 def answer_mask(

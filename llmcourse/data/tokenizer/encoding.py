@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +36,10 @@ Ids = Iterable[int] | Integer[np.ndarray, " num_tokens"] | Integer[Tensor, " num
 
 AllowSpecial = bool | Literal["raise"]
 """What becomes of special tokens in a text."""
+
+QUIRKS = ("NFC", "missing bytes", "whole words")
+"""What some tokenizers of others do: characters are composed first (Unicode's form C), bytes that
+have no id are left out, a word that the vocabulary has is taken whole, whatever merges say."""
 
 _MAX_WORDS = 200_000
 """Different words that are remembered; past it the table starts anew."""
@@ -85,11 +89,12 @@ class Tokenizer:
         special_tokens: string to id; or strings alone, each of which has the id of its bytes if
             the vocabulary has them and no merge makes them, else the next one that is free.
         pattern: how text is cut into words; see `Cutter`.
+        quirks: of `QUIRKS`; with "NFC" or "missing bytes", decoding may give another text.
 
     Raises:
         ValueError: if an id is negative, given twice or 2^31 or more, two ids have the same bytes,
             a byte has no id, a merge is named twice or makes something that is not in the
-            vocabulary, or a special token or the pattern cannot be used.
+            vocabulary, or a special token, the pattern or a quirk cannot be used.
         TypeError: if a special token is not a string.
     """
 
@@ -99,6 +104,7 @@ class Tokenizer:
         merges: Sequence[Merge],
         special_tokens: Mapping[str, int] | Sequence[str] | None = None,
         pattern: str = GPT2,
+        quirks: Collection[str] = (),
     ) -> None:
         special_tokens = () if special_tokens is None else special_tokens
         names = checked_special_tokens(special_tokens)
@@ -110,18 +116,28 @@ class Tokenizer:
         """String to id."""
         self.pattern = pattern
         """How text is cut into words."""
+        self.quirks = sorted(quirks)
+        """What it does as tokenizers of others do."""
+        if not set(quirks) <= set(QUIRKS):
+            raise ValueError(f"quirks must be of {', '.join(QUIRKS)}, got {self.quirks}")
         self._vocabulary = dict(vocabulary)
-        _check(self._vocabulary, self.merges, self.special_tokens)
+        _check(self._vocabulary, self.merges, self.special_tokens, self.quirks)
         self._bytes_of = self._vocabulary | {i: s.encode() for s, i in special_tokens.items()}
         self._vocab_size = 1 + max(self._bytes_of)
         id_of = {token: i for i, token in vocabulary.items()}
-        self._byte_ids = [id_of[bytes([byte])] for byte in range(256)]
+        self._byte_ids = [id_of.get(bytes([byte]), -1) for byte in range(256)]
+        self._missing = bytes(byte for byte in range(256) if self._byte_ids[byte] < 0)
+        self._whole = id_of if "whole words" in quirks else {}
         self._rules = MergeRules(
             {(id_of[a], id_of[b]): rank for rank, (a, b) in enumerate(self.merges)},
             [id_of[a + b] for a, b in self.merges],
         )
         # One cutter and one table for each value of `allow_special`.
-        self._cutters = (Cutter(pattern, ()), Cutter(pattern, list(special_tokens)))
+        nfc = "NFC" in quirks
+        self._cutters = (
+            Cutter(pattern, (), nfc=nfc),
+            Cutter(pattern, list(special_tokens), nfc=nfc),
+        )
         self._tables = (_WordTable(self, {}), _WordTable(self, special_tokens))
 
     @classmethod
@@ -164,6 +180,7 @@ class Tokenizer:
             sorted(self.special_tokens.items()),
             [[a.hex(), b.hex()] for a, b in self.merges],
             self.pattern,
+            *([self.quirks] if self.quirks else []),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -236,6 +253,9 @@ class Tokenizer:
 
     def _merged(self, word: bytes) -> list[int] | Int32[np.ndarray, " num_tokens"]:
         """Return the ids of a word, by the fastest way for its length."""
+        if word in self._whole:
+            return [self._whole[word]]
+        word = word.translate(None, self._missing)
         if len(word) >= VERY_LONG_WORD and self._passes is not None:
             return self._passes.merge(
                 np.array(self._byte_ids, np.int32)[np.frombuffer(word, np.uint8)]
@@ -300,7 +320,9 @@ class Tokenizer:
         """
         files.write(
             folder,
-            files.Content(self._vocabulary, self.merges, self.special_tokens, self.pattern),
+            files.Content(
+                self._vocabulary, self.merges, self.special_tokens, self.pattern, self.quirks
+            ),
             self.fingerprint,
         )
 
@@ -371,7 +393,10 @@ def _with_ids(
 
 
 def _check(
-    vocabulary: Mapping[int, bytes], merges: Sequence[Merge], special_tokens: Mapping[str, int]
+    vocabulary: Mapping[int, bytes],
+    merges: Sequence[Merge],
+    special_tokens: Mapping[str, int],
+    quirks: Sequence[str],
 ) -> None:
     """Raise ValueError if the parts of a tokenizer do not fit together."""
     ids = [*vocabulary, *special_tokens.values()]
@@ -383,7 +408,7 @@ def _check(
     if len(known) < len(vocabulary):
         raise ValueError("two ids of the vocabulary have the same bytes: every token needs its own")
     missing = [byte for byte in range(256) if bytes([byte]) not in known]
-    if missing:
+    if missing and "missing bytes" not in quirks:
         raise ValueError(f"the vocabulary has no token for the bytes {missing[:5]}")
     if len(set(merges)) < len(merges):
         raise ValueError("a merge is named twice: its place in the order is not clear")

@@ -45,6 +45,7 @@ class Content(NamedTuple):
     merges: Sequence[tuple[bytes, bytes]]
     special_tokens: dict[str, int]
     pattern: str
+    quirks: Sequence[str] = ()
 
 
 def spell(token: bytes) -> str:
@@ -68,11 +69,12 @@ def write(folder: str | Path, content: Content, fingerprint: str) -> None:
     Raises:
         OSError: if a file cannot be written.
     """
-    vocabulary, merges, special_tokens, pattern = content
+    vocabulary, merges, special_tokens, pattern, quirks = content
     spelled = special_tokens | {spell(token): i for i, token in vocabulary.items()}
     by_id = dict(sorted(spelled.items(), key=lambda item: item[1]))
     lines = [_VERSION_LINE, *(f"{spell(a)} {spell(b)}" for a, b in merges)]
     extra = {"special_tokens": special_tokens, "pattern": pattern, "fingerprint": fingerprint}
+    extra |= {"quirks": list(quirks)} if quirks else {}
     for name, text in (
         ("vocab.json", json.dumps(by_id, ensure_ascii=False)),
         ("merges.txt", "\n".join(lines) + "\n"),
@@ -90,11 +92,13 @@ def read(folder: str | Path) -> tuple[Content, str | None]:
     """
     folder = Path(folder)
     special_tokens, pattern, fingerprint = None, GPT2, None
+    quirks: list[str] = []
     with _told(f"in {folder}"):
         if (folder / "special_tokens.json").exists():
-            special_tokens, pattern, fingerprint = _read_extra(folder / "special_tokens.json")
+            extra = _read_extra(folder / "special_tokens.json")
+            special_tokens, pattern, fingerprint, quirks = extra
         content = _read_pair(folder / "vocab.json", folder / "merges.txt", special_tokens, pattern)
-    return content, fingerprint
+    return content._replace(quirks=quirks), fingerprint
 
 
 def read_pair(
@@ -169,14 +173,14 @@ def _read_merges(path: Path) -> list[tuple[bytes, bytes]]:
     return merges
 
 
-def _read_extra(path: Path) -> tuple[dict[str, int], str, str | None]:
-    """Read special tokens, pattern and fingerprint; the fingerprint may be left out."""
+def _read_extra(path: Path) -> tuple[dict[str, int], str, str | None, list[str]]:
+    """Read special tokens, pattern, fingerprint and quirks; the last two may be left out."""
     extra = _read_json(path)
     extra = extra if isinstance(extra, dict) else {}
     special_tokens, pattern = extra.get("special_tokens"), extra.get("pattern")
     if not _are_ids(special_tokens) or not isinstance(pattern, str):
         raise ValueError(f"{path.name} must hold special_tokens (string to id) and pattern")
-    return special_tokens, pattern, extra.get("fingerprint")
+    return special_tokens, pattern, extra.get("fingerprint"), extra.get("quirks", [])
 
 
 def _specials(

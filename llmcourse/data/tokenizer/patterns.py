@@ -6,6 +6,7 @@ expression, the pattern, whose matches are the words.
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -64,6 +65,7 @@ class Cutter:
             stands before a match.
         special_tokens: strings that are words of their own; of several that begin at one place the
             longest wins, of overlapping ones the first.
+        nfc: whether characters between special tokens are composed first.
 
     Raises:
         ValueError: if the pattern is broken, too large or has a group that captures, or a special
@@ -71,7 +73,8 @@ class Cutter:
         TypeError: if `special_tokens` is one string, or holds something else than strings.
     """
 
-    def __init__(self, pattern: str, special_tokens: Sequence[str]) -> None:
+    def __init__(self, pattern: str, special_tokens: Sequence[str], *, nfc: bool = False) -> None:
+        self._nfc = nfc
         self._find_words = _compiled(pattern)
         ascii_pattern = _ON_ASCII.get(pattern)
         self._find_ascii = re.compile(ascii_pattern, re.ASCII).findall if ascii_pattern else None
@@ -88,8 +91,8 @@ class Cutter:
         """Yield the words of the joined chunks, block by block.
 
         Where chunks and blocks end makes no difference.  A block is held in memory, and the word
-        at its end, however long; with other patterns than `GPT2` and `LLAMA3`, about which nothing
-        is known, everything up to the next special token.
+        at its end, however long; with NFC, and with other patterns than `GPT2` and `LLAMA3`, about
+        which nothing is known, everything up to the next special token.
 
         Raises:
             ValueError: if the pattern leaves out a part of the text, or takes far too long.
@@ -111,7 +114,7 @@ class Cutter:
         # A special token that begins further right could turn out to be the start of a longer one.
         decided = len(text) - self._longest + 1
         words, base = self._up_to(text, decided)
-        if self._find_ascii is None or decided <= base:
+        if self._find_ascii is None or self._nfc or decided <= base:
             return words, base
         kept = self._split(text[base:decided])[:-_HELD_WORDS]
         return words + kept, base + sum(map(len, kept))
@@ -133,6 +136,7 @@ class Cutter:
 
     def _split(self, text: str) -> list[str]:
         """Return the words of a text that holds no special token."""
+        text = unicodedata.normalize("NFC", text) if self._nfc else text
         if self._find_ascii is not None:
             return self._find_ascii(text) if text.isascii() else self._find_words(text)
         patience_s = _PATIENCE_S + len(text) * _PATIENCE_PER_CHARACTER_S
