@@ -102,7 +102,7 @@ def _tokenizer(content: dict[str, Any]) -> Tokenizer:
     _refuse_settings(content, model)
     quirks = ["NFC"] if _composes(content.get("normalizer")) else []
     quirks += ["whole words"] if model.get("ignore_merges") else []
-    vocab = model["vocab"]
+    vocab = _checked(model["vocab"])
     special_tokens = _added(content.get("added_tokens") or [], vocab, normalizes="NFC" in quirks)
     ids = set(special_tokens.values())
     pattern = _pattern(content["pre_tokenizer"])
@@ -117,6 +117,15 @@ def _tokenizer(content: dict[str, Any]) -> Tokenizer:
     if "missing bytes" in tokenizer.quirks and model.get("unk_token") is not None:
         raise ValueError(f"bytes that have no token become unk_token, {model['unk_token']!r}")
     return tokenizer
+
+
+def _checked(vocab: dict[str, Any]) -> dict[str, int]:
+    """Return a vocabulary that has an id for every token."""
+    if wrong := [token for token, i in vocab.items() if type(i) is not int]:
+        raise ValueError(f"its token {wrong[0]!r} has the id {vocab[wrong[0]]!r}")
+    if len(set(vocab.values())) < len(vocab):
+        raise ValueError("two tokens have the same id")
+    return vocab
 
 
 def _refuse_settings(content: dict[str, Any], model: dict[str, Any]) -> None:
@@ -150,6 +159,7 @@ def _added(
 ) -> dict[str, int]:
     """Return the ids of added tokens, if `tokenizers` finds them where ours does, by these ids."""
     ids: dict[str, int] = {}
+    taken = set(vocab.values())
     for token in sorted(tokens, key=lambda token: token["id"]):
         text, i = token["content"], token["id"]
         if on := [name for name in ("single_word", "lstrip", "rstrip") if token.get(name)]:
@@ -163,6 +173,8 @@ def _added(
         given = vocab.get(text, max([len(vocab), *(last + 1 for last in ids.values())]))
         if type(i) is not int or i != given or text in ids:
             raise ValueError(f"its token {text!r} has the id {i!r}, and tokenizers gives {given}")
+        if text not in vocab and i in taken:
+            raise ValueError(f"its token {text!r} has the id {i}, which another token has")
         ids[text] = i
     late = {token["content"] for token in tokens if token["normalized"]}
     for text in late:

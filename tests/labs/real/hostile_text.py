@@ -46,6 +46,10 @@ PIECES = [
 ]
 
 
+ANY = [*ASSIGNED, *SPECIAL * (len(ASSIGNED) // 100)]
+MIXED = [*PIECES * 12, *SPECIAL * (len(PIECES) // 4), *random.Random(0).choices(ASSIGNED, k=250)]
+
+
 def texts(count, seed):
     """Yield texts: pieces, any characters, long runs, and special tokens in all of them."""
     g = random.Random(seed)
@@ -53,12 +57,9 @@ def texts(count, seed):
         if k % 8 == 7:
             yield g.choice(PIECES) * g.randint(1, 300)
         elif k % 8 > 4:
-            yield (" " * (k % 2)).join(g.choices([*ASSIGNED, *SPECIAL * 999], k=g.randint(0, 30)))
+            yield (" " * (k % 2)).join(g.choices(ANY, k=g.randint(0, 30)))
         else:
-            yield "".join(
-                g.choice(g.choices([PIECES, SPECIAL, ASSIGNED], [12, 1, 2])[0])
-                for _ in range(g.randint(0, 40))
-            )
+            yield "".join(g.choices(MIXED, k=g.randint(0, 40)))
 
 
 CONTRACTED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
@@ -85,7 +86,7 @@ def parts():
     """Return a vocabulary, with special tokens, and merges, with what is odd in those of models.
 
     Merges cross every cut; some tokens are made in two ways, the second before the first; no merge
-    makes two words; two bytes have no token, and ids no token between 1,000 and 1,010.
+    makes two words; two bytes have no token, and ids no token from 500 to 509.
     """
     made = tokenizers.Tokenizer(BPE())
     made.pre_tokenizer = SPELLED
@@ -105,7 +106,7 @@ def parts():
     alphabet = sorted(set(ByteLevel.alphabet()) - set(lost))
     ids = {token: i for i, token in enumerate(SPECIAL)}
     for token in [*alphabet, *sorted(tokens), *(word for word in words if word not in tokens)]:
-        ids[token] = len(ids) + 10 * (len(ids) >= 1_000)
+        ids[token] = len(ids) + 10 * (len(ids) >= 500)
     return ids, [*sorted(others)[::3], *merges]
 
 
