@@ -26,8 +26,6 @@ from llmcourse_classroom.look import read_look
 
 PHASES = tuple(read_look()["phases"])
 CURRICULUM = "llmcourse_classroom/curriculum.json"
-MARKS = "①②"
-"""Of the laps, in the contents, on the map and at the foot of a page."""
 # Stands for a colon while napoleon reads a docstring; a character that no docstring has.
 COLON = "\ue000"
 
@@ -43,10 +41,20 @@ def parts_of(env: BuildEnvironment) -> list[dict]:
     return curriculum_of(env)["parts"]
 
 
+def laps_of(env: BuildEnvironment) -> list[tuple[str, dict]]:
+    """Return the laps behind their marks ①, ②, ..., as contents, map and foot of a page have."""
+    return [(chr(ord("①") + place), lap) for place, lap in enumerate(curriculum_of(env)["laps"])]
+
+
 def lap_marks(env: BuildEnvironment) -> dict[str, str]:
     """Return the mark of each chapter's lap, by number; the front matter has none."""
-    laps = zip(MARKS, curriculum_of(env)["laps"], strict=True)
-    return {number: mark for mark, lap in laps for number in lap["chapters"]}
+    return {number: mark for mark, lap in laps_of(env) for number in lap["chapters"]}
+
+
+def lap_of(env: BuildEnvironment, number: str) -> list[str]:
+    """Return what the lap of a chapter is called, such as "First lap"; nothing if it has none."""
+    laps = [lap for _, lap in laps_of(env) if number in lap["chapters"]]
+    return [lap["lap"].partition(":")[0] for lap in laps]
 
 
 def reading_order(env: BuildEnvironment) -> list[str]:
@@ -168,8 +176,9 @@ class Head(SphinxDirective):
         raise self.error(f"head: there is no chapter {self.arguments[0]!r}")
 
     def _about(self) -> list[str]:
-        mark = lap_marks(self.env).get(self.arguments[0])
-        lap = [f"{mark} {('first', 'second')[MARKS.index(mark)]} lap"] if mark else []
+        number = self.arguments[0]
+        marks = lap_marks(self.env)
+        lap = [f"{marks[number]} {name.lower()}" for name in lap_of(self.env, number)]
         minutes, running = self.options["reading"], self.options["running"]
         return [f"{minutes} minutes to read, {running} to run", *lap]
 
@@ -195,7 +204,7 @@ class CourseMap(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         whole = nodes.container(classes=["course-map"])
-        for mark, lap in zip(MARKS, curriculum_of(self.env)["laps"], strict=True):
+        for mark, lap in laps_of(self.env):
             whole += nodes.paragraph("", f"{mark} {lap['lap']}", classes=["course-map-lap"])
         marks = lap_marks(self.env)
         for part in parts_of(self.env):

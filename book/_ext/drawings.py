@@ -6,7 +6,7 @@ The words of a drawing are its text alternative.
 import math
 from itertools import pairwise
 
-from drawings_others import answers, journey, loop, machines, measuring
+from drawings_others import answers, journey, loop, machines, measuring, opened
 from pencil import Drawing, around, arrow, cells, dot, path, rect
 
 
@@ -227,7 +227,7 @@ def shelf(place: int) -> Drawing:
 
 
 PARTS = (journey, stream, stack, bars, backwards, ring, valley, shelf,
-         loop, machines, answers, measuring)  # fmt: skip
+         loop, machines, answers, measuring, opened)  # fmt: skip
 
 
 def drawing(part: int, place: int) -> str:

@@ -1,4 +1,4 @@
-"""The drawings of the parts that are no phase: the map, the loop, machines, answers, measuring."""
+"""The drawings of the parts that are no phase: from the map to a model that others trained."""
 
 from pencil import Drawing, around, arrow, dot, path, rect
 
@@ -153,3 +153,17 @@ def measuring(place: int) -> Drawing:
         "Two scores far apart; above them a text in which two pieces are of the test.",
     )[place]
     return axis + drawn, words
+
+
+def opened(place: int) -> Drawing:
+    """Part 12: a box that others packed, open; what lies in it, and what is done with that."""
+    box = path("ink", "M60,58V134H180V58M60,58L28,44M180,58L212,44")
+    rows = "".join(
+        rect("soft", 68 + 18 * k, 72 + 20 * n, 15, 15)
+        for n in range(3)
+        for k in range(6)
+        if (k, n) != (3, 0)
+    )
+    taken = rect("on", 122, 14, 15, 15) + arrow("hue", 129.5, 84, 129.5, 36)
+    inside = ((rows + taken, "one of which is taken out"),)[place]
+    return box + inside[0], f"An open box in which numbers lie in rows, {inside[1]}."

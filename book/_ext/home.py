@@ -1,9 +1,9 @@
-"""The home page: a run that the reader starts, a card for each phase, and the two laps as a map.
+"""The home page: a run that the reader starts, a card for each phase, and the laps as a map.
 
 Directives
     ```{home-run}```      the live run of `small_run`, with the recorded one behind it
     ```{phase-cards}```   the seven phases, each with a drawing and a number of a recorded run
-    ```{lap-map}```       the chapters as stops of two lines, with the reader's own marks
+    ```{lap-map}```       the chapters as stops of a line for each lap, with the reader's own marks
 
 Style and script of the page, home.css and home.js, are loaded by no other.
 """
@@ -11,7 +11,7 @@ Style and script of the page, home.css and home.js, are loaded by no other.
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from course import MARKS, PHASES, curriculum_of, document_of, link, parts_of
+from course import PHASES, document_of, lap_marks, laps_of, link, parts_of
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.builders.html._assets import _CascadingStyleSheet, _JavaScript
@@ -163,7 +163,7 @@ class PhaseCards(HomeDirective):
 
 
 class LapMap(HomeDirective):
-    """Both laps as lines, every chapter a stop."""
+    """The laps as lines, every chapter a stop."""
 
     def made(self) -> list[nodes.Node]:
         """Return a list of stops for each lap; the front matter comes before the first."""
@@ -173,10 +173,9 @@ class LapMap(HomeDirective):
             for chapter in part["chapters"]
         }
         made: list[nodes.Node] = []
-        laps = curriculum_of(self.env)["laps"]
-        in_laps = {number for lap in laps for number in lap["chapters"]}
-        before = [number for number in chapters if number not in in_laps]
-        for mark, lap in zip(MARKS, laps, strict=True):
+        marks = lap_marks(self.env)
+        before = [number for number in chapters if number not in marks]
+        for mark, lap in laps_of(self.env):
             made.append(nodes.paragraph("", f"{mark} {lap['lap']}", classes=["home-lap-name"]))
             stops = nodes.bullet_list(classes=["home-lap"])
             for number in [*before, *lap["chapters"]]:

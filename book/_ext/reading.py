@@ -51,8 +51,7 @@ def keep_head(app: Sphinx, doctree: nodes.document) -> None:
 def chapter_preview(env: BuildEnvironment, document: str) -> list[str]:
     """Return a chapter's title, its question, and its lap and minutes."""
     kept, number = env.metadata[document], document.removeprefix("chapters/")[:2]
-    laps = course.curriculum_of(env)["laps"]
-    note = [lap["lap"].partition(":")[0] for lap in laps if number in lap["chapters"]]
+    note = course.lap_of(env, number)
     note += [f"{kept['minutes']} minutes"] if kept.get("minutes") else []
     return [env.titles[document].astext(), kept.get("question", ""), ", ".join(note)]
 

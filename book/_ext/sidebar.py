@@ -13,7 +13,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-SIGN = re.compile(" (?=[①②③])")
+SIGN = re.compile(" (?=[①-⑨])")
 """Before the sign of a lap, which never stands alone in a line."""
 
 

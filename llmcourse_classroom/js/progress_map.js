@@ -114,7 +114,7 @@ function shelf() {
 
 // --- the page
 
-const MARKS = { 1: " ①", 2: " ②" };
+const markOf = (lap) => String.fromCodePoint(0x245f + lap); // 1 has ①
 const SIGNS = { "not begun": "○", reading: "◐", done: "●" };
 const CLASSES = { "not begun": "", reading: "lc-2", done: "lc-3" };
 const STYLE = `
@@ -310,7 +310,7 @@ function render({ model, el }) {
   const updates = [];
   function chapterRow(chapter) {
     const sign = h("span", { class: "pm-sign", "aria-hidden": "true" });
-    const name = `${chapter.number} ${chapter.title}${MARKS[chapter.lap] ?? ""}`;
+    const name = `${chapter.number} ${chapter.title}${chapter.lap ? ` ${markOf(chapter.lap)}` : ""}`;
     const minutes = chapter.minutes ? ` (${chapter.minutes} min)` : "";
     const title = inPage ? h("a", { href: chapter.href }, name + minutes) : h("span", {}, name + minutes);
     const passed = h("span", { class: "pm-exercises" });
@@ -339,9 +339,8 @@ function render({ model, el }) {
   w.root.append(h("p", {}, "A summary of your exercises comes from ",
     h("code", {}, "llmcourse progress summary FILE"), ". A chapter is marked as done when its last " +
     "exercise is passed, unless you have marked it: what you set yourself stays."));
-  if (chapters.some((c) => c.lap)) {
-    w.root.append(h("p", {}, "① first lap: one processor. ② second lap: many processors and real data."));
-  }
+  const laps = model.get("laps").map((lap, place) => `${markOf(place + 1)} ${lap[0].toLowerCase()}${lap.slice(1)}.`);
+  if (laps.length) w.root.append(h("p", {}, laps.join(" ")));
   w.root.append(h("p", {}, storage
     ? "Marks are kept in this browser alone and sent nowhere. Export saves them to a file, for another browser."
     : "Nothing is kept: this browser does not let the page store anything. Export saves the marks to a file."));

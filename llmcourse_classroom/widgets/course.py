@@ -14,17 +14,18 @@ READ = ("reading", "done")
 """How far a chapter can be, beside not begun."""
 
 
-def curriculum() -> list[dict[str, str]]:
+def _whole() -> dict[str, list[dict[str, Any]]]:
+    file = resources.files("llmcourse_classroom").joinpath("curriculum.json")
+    return json.loads(file.read_text(encoding="utf8"))
+
+
+def curriculum() -> list[dict[str, Any]]:
     """Return the chapters in the order of their numbers: number, slug, title, part and lap.
 
-    The lap is 1 or 2, `turn` the place in the order of the laps; the front matter has neither.
+    The lap counts from 1, `turn` is the place in the order of the laps; the front matter has
+    neither.
     """
-    text = (
-        resources.files("llmcourse_classroom")
-        .joinpath("curriculum.json")
-        .read_text(encoding="utf8")
-    )
-    whole = json.loads(text)
+    whole = _whole()
     laps = [(n, number) for n, lap in enumerate(whole["laps"], 1) for number in lap["chapters"]]
     places = {number: {"lap": n, "turn": turn} for turn, (n, number) in enumerate(laps, 1)}
     return [
@@ -55,6 +56,8 @@ class ProgressMap(Widget):
     )
 
     chapters = traitlets.List(traitlets.Dict()).tag(sync=True)
+    laps = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    """What the laps of the course are called, if these are its chapters."""
     progress = traitlets.Dict().tag(sync=True)
     exercises = traitlets.Dict().tag(sync=True)
 
@@ -64,7 +67,8 @@ class ProgressMap(Widget):
         **state: Any,
     ) -> None:
         given = curriculum() if chapters is None else chapters
-        super().__init__(chapters=_listed(given), **state)
+        laps = [lap["lap"] for lap in _whole()["laps"]] if chapters is None else []
+        super().__init__(chapters=_listed(given), laps=laps, **state)
 
     @traitlets.validate("progress")
     def _known(self, proposal: dict[str, Any]) -> dict[str, str]:

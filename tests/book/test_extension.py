@@ -1,5 +1,6 @@
 """The course's Sphinx extension, in a small book of its own."""
 
+import copy
 import html
 import io
 import json
@@ -18,7 +19,8 @@ def page_of(title, text):
     return f"{title}\n{'=' * 20}\n\n{text}\n"
 
 
-FEW = {"00", "05", "09", "10", "16", "18", "22", "25", "30", "32", "37", "40", "43"}
+COURSE = json.loads((ROOT / "llmcourse_classroom/curriculum.json").read_text(encoding="utf8"))
+FEW = {part["chapters"][0]["number"] for part in COURSE["parts"]} | {"09"}
 """Chapters of the small book: one of each part, and one more."""
 MODULE = '''"""A small module.
 
@@ -60,7 +62,7 @@ def items_of(page, *classes):
 
 
 def small_curriculum():
-    whole = json.loads((ROOT / "llmcourse_classroom/curriculum.json").read_text(encoding="utf8"))
+    whole = copy.deepcopy(COURSE)
     for part in whole["parts"]:
         part["chapters"] = [c for c in part["chapters"] if c["number"] in FEW]
     for lap in whole["laps"]:
@@ -133,13 +135,13 @@ def test_the_map_has_every_part_and_links_every_chapter_with_its_lap(book):
 
 
 def test_the_foot_of_a_page_leads_on_in_its_lap(tmp_path):
-    """Chapter 09, of the second lap, stands between 05 and 10 in the contents."""
-    names = "00_how_to_use", "05_tokens", "09_data_loading", "10_blueprint"
+    """09, of the second lap, stands between 05 and 10 in the contents; a third lap has 16."""
+    names = "00_how_to_use", "05_tokens", "09_data_loading", "10_blueprint", "16_cross_entropy"
     few = small_curriculum()
     for part in few["parts"]:
         part["chapters"] = [c for c in part["chapters"] if c["number"] in {n[:2] for n in names}]
-    for lap in few["laps"]:
-        lap["chapters"] = [number for number in lap["chapters"] if number in {"05", "09", "10"}]
+    turns = {"First": ["05", "10"], "Second": ["09"], "Third": ["16"]}
+    few["laps"] = [{"lap": f"{name} lap: x", "chapters": turns[name]} for name in turns]
     (tmp_path / "exercises").mkdir()
     pages = {f"chapters__{name}": page_of(name[3:], "") for name in names}
     pages["exercises__05_tokens"] = page_of("Exercises", "")
@@ -151,13 +153,14 @@ def test_the_foot_of_a_page_leads_on_in_its_lap(tmp_path):
         ("chapters/05_tokens", "next", "blueprint ①", "10_blueprint.html"),
         ("chapters/10_blueprint", "prev", "tokens ①", "05_tokens.html"),
         ("chapters/10_blueprint", "next", "data_loading ②", "09_data_loading.html"),
+        ("chapters/09_data_loading", "next", "cross_entropy ③", "16_cross_entropy.html"),
         ("exercises/05_tokens", "prev", "tokens ①", "../chapters/05_tokens.html"),
         ("exercises/05_tokens", "next", "blueprint ①", "../chapters/10_blueprint.html"),
     ):
         page = (out / f"{name}.html").read_text(encoding="utf8")
         assert f'<link rel="{side}" title="{title}" href="{address}"' in page
     contents = (out / "intro.html").read_text(encoding="utf8")
-    laps = [("tokens", "①"), ("data_loading", "②"), ("blueprint", "①")]
+    laps = [("tokens", "①"), ("data_loading", "②"), ("blueprint", "①"), ("cross_entropy", "③")]
     assert re.findall(r"(\w+)<span class=\"lap\"> (.)</span>", contents) == laps
 
 

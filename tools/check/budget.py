@@ -65,6 +65,8 @@ OF_ITS_OWN = {
     "44_contamination": Cost(package=650, script=250, tests=500, seconds=60),
     # A room of nine stages, the report, and the commands of chapters 06 and 09, which it calls.
     "45_capstone": Cost(package=4_200, script=250, tests=700, seconds=60),
+    # The ground of the third lap: files, names, tokenizers and templates of other people's models.
+    "46_real_model": Cost(package=2_000, script=250, tests=1_500, seconds=40),
 }
 """What chapters may cost that carry a whole part of the package."""
 
