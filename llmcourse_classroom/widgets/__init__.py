@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llmcourse_classroom.widgets.isoflop import IsoflopValley
     from llmcourse_classroom.widgets.key_ring import KeyRing
     from llmcourse_classroom.widgets.leaks import LeakBoard
+    from llmcourse_classroom.widgets.lens import LensBoard
     from llmcourse_classroom.widgets.live import LiveRun
     from llmcourse_classroom.widgets.live_gradient import LiveGradient
     from llmcourse_classroom.widgets.live_labs import LiveCrash, LiveEpochs, LiveRanks, LiveSpike

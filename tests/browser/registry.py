@@ -734,6 +734,13 @@ ENTRIES = [
         kilobytes=60,
     ),
     entry(
+        widgets.LensBoard,
+        state(beginning="a question in a chat", layer=19, token=3),
+        state(beginning="The capital of Italy is, after two like it", layer=0, token=19),
+        state(beginning="7 + 5 =␣", layer=1, token=1),
+        kilobytes=40,
+    ),
+    entry(
         widgets.LiveCrash,
         state(restore="all but the place in the data", pace="1 step a second"),
         state(config=tiny_config()),

