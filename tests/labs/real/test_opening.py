@@ -99,7 +99,7 @@ def test_transformers_reads_the_folder_of_a_model_of_others(file, tmp_path):
 
 def test_a_run_becomes_a_file_that_writes_the_same(tmp_path):
     run = tmp_path / "run"
-    train.fit(RUN, run)
+    train.fit(train.start(RUN, run))
     path = export(run, tmp_path / "run.gguf")
     ours, spelled = sampling.load(run)
     opened = opening.open_model(path)

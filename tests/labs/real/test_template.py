@@ -162,5 +162,7 @@ def test_control_strings_in_messages_are_characters(name):
         ids = template.ids(loud, tokenizer())
         assert tokenizer().decode(ids) == template.render(loud)
         specials = set(tokenizer().special_tokens.values())
-        kept = [[i for i in each if i in specials] for each in (ids, template.ids(quiet, tokenizer()))]
+        kept = [
+            [i for i in each if i in specials] for each in (ids, template.ids(quiet, tokenizer()))
+        ]
         assert kept[0] == kept[1], token
