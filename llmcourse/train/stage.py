@@ -47,7 +47,7 @@ class TrainingStage:
         """
 
     def answers(
-        self, tokenizer: Tokenizer | None, ids_BT: Int[Tensor, "B T"],
+        self, config: TrainConfig, tokenizer: Tokenizer | None, ids_BT: Int[Tensor, "B T"],
         documents_BT: Int[Tensor, "B T"],
     ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
         """Return which tokens of packed rows are what the run is judged by; None is all."""
@@ -58,7 +58,7 @@ class TrainingStage:
         documents_BT: Int[Tensor, "B T"],
     ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
         """Return which tokens of packed rows the loss counts; None is all."""
-        return self.answers(tokenizer, ids_BT, documents_BT)
+        return self.answers(config, tokenizer, ids_BT, documents_BT)
 
     def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights of a checkpoint under the names of a `Transformer`."""

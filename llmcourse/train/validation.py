@@ -134,7 +134,8 @@ def _packed(run: Run, shards: TokenShards, most_tokens: int) -> Iterator[_Read]:
     count = min(packed.num_windows, max(1, most_tokens // context))
     for first in range(0, count, 16):
         ids, documents, positions = packed.rows(np.arange(first, min(first + 16, count)))
-        judged = stage_of(run.config).answers(run.prepared.tokenizer, ids, documents)
+        told = run.config, run.prepared.tokenizer
+        judged = stage_of(run.config).answers(*told, ids, documents)
         targets = losses.shifted_targets(ids, documents_BT=documents, learned_BT=judged)
         yield ids, targets, {"mask": document_mask(documents), "positions_BT": positions}
 

@@ -37,6 +37,7 @@ from llmcourse_labs.real import split_experts, to_huggingface
 from llmcourse_labs.real.gguf_writer import write_gguf
 from llmcourse_labs.real.opening import about_model, open_model
 from llmcourse_labs.tuning.chat_format import END_OF_TURN
+from llmcourse_labs.tuning.conversations import template_of
 
 PROGRAM = "llmcourse export"
 WEIGHTS = "model.safetensors"
@@ -195,7 +196,13 @@ def _of_run(run_folder: Path, name: str, dtype: DType) -> Parts:
     specials = tokenizer.special_tokens
     if END_OF_TEXT not in specials:
         raise ValueError(f"expected the special token {END_OF_TEXT!r}, got {sorted(specials)}")
-    talks = END_OF_TURN in specials
+    template = template_of(config)
+    tokens = dict.fromkeys(("bos_token", "eos_token"), END_OF_TEXT)
+    stop_ids = [specials[token] for token in (END_OF_TEXT, END_OF_TURN) if token in specials]
+    source = huggingface.CHAT_TEMPLATE if END_OF_TURN in specials else None
+    if template is not None:
+        tokens, source = dict(template.tokens), template.source
+        stop_ids = sorted(template.stop_ids(tokenizer))
 
     def card(weights: bytes) -> str:
         return model_card(
@@ -206,9 +213,9 @@ def _of_run(run_folder: Path, name: str, dtype: DType) -> Parts:
         model=config.model,
         state=saved.model,
         tokenizer=tokenizer,
-        tokens=dict.fromkeys(("bos_token", "eos_token"), END_OF_TEXT),
-        stop_ids=[specials[token] for token in (END_OF_TEXT, END_OF_TURN) if token in specials],
-        template=huggingface.CHAT_TEMPLATE if talks else None,
+        tokens=tokens,
+        stop_ids=stop_ids,
+        template=source,
         card=card,
     )
 

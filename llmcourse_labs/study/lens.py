@@ -1,6 +1,7 @@
 """What a trained model does inside: where its heads look, and what each layer would say next.
 
-Shape suffixes:  L layers (layers: one more), B batch, T time, H heads, K head size, V vocabulary, D width.
+Shape suffixes:  L layers (layers: one more), B batch, T time, H heads, K head size, V vocabulary,
+D width.
 """
 
 from collections.abc import Iterable, Iterator

@@ -32,8 +32,8 @@ def _chat(arguments: Sequence[str] | None) -> None:
     about = {"temperature": options.temperature, "seed": options.seed}
     check_source(options)
     if options.model is None:
-        model, tokenizer = load_for_chat(options.run)
-        template, usual = None, 40
+        model, tokenizer, template = load_for_chat(options.run)
+        usual = 40 if template is None else 128
     else:
         model, tokenizer, template = open_model(options.model)
         usual = 256

@@ -112,14 +112,32 @@ def answer_mask(
     require_chat_tokens(special_tokens)
     roles = torch.tensor([special_tokens[f"<|{role}|>"] for role in ROLES], device=ids_BT.device)
     is_role_BT = torch.isin(ids_BT, roles)
-    begins_BT = torch.zeros_like(is_role_BT)
+    begins_BT = begins_of(ids_BT, documents_BT)
+    opens_BT = (ids_BT == special_tokens["<|assistant|>"]) | (begins_BT & ~is_role_BT)
+    decides_BT = is_role_BT | begins_BT | (ids_BT == special_tokens[END_OF_TURN])
+    learned_BT = spans(opens_BT, decides_BT) & ~is_role_BT
+    return torch.where(begins_BT, ~is_role_BT, learned_BT)
+
+
+def begins_of(
+    ids_BT: Int[Tensor, "*B T"], documents_BT: Int[Tensor, "*B T"] | None
+) -> Bool[Tensor, "*B T"]:
+    """Return which tokens begin a row, or a document of it."""
+    begins_BT = torch.zeros_like(ids_BT, dtype=torch.bool)
     begins_BT[..., 0] = True
     if documents_BT is not None:
         begins_BT[..., 1:] = documents_BT[..., 1:] != documents_BT[..., :-1]
-    opens_BT = (ids_BT == special_tokens["<|assistant|>"]) | (begins_BT & ~is_role_BT)
-    decides_BT = is_role_BT | begins_BT | (ids_BT == special_tokens[END_OF_TURN])
+    return begins_BT
+
+
+def spans(opens_BT: Bool[Tensor, "*B T"], decides_BT: Bool[Tensor, "*B T"]) -> Bool[Tensor, "*B T"]:
+    """Return which tokens stand in an open span: of those before each that decide, the last opens.
+
+    Args:
+        opens_BT: tokens behind which a span begins.
+        decides_BT: these, and the tokens with which one ends.
+    """
     # Of every token, the last one before it that decides; where none is, the token begins a row.
-    places_BT = torch.arange(ids_BT.shape[-1], device=ids_BT.device).expand_as(ids_BT)
+    places_BT = torch.arange(opens_BT.shape[-1], device=opens_BT.device).expand_as(opens_BT)
     last_BT = places_BT.where(decides_BT, 0).cummax(-1).values.roll(1, -1)
-    learned_BT = opens_BT.gather(-1, last_BT) & ~is_role_BT
-    return torch.where(begins_BT, ~is_role_BT, learned_BT)
+    return opens_BT.gather(-1, last_BT)

@@ -12,15 +12,19 @@ from llmcourse.base.arguments import require
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate
 from llmcourse.train.sampling import load
+from llmcourse.train.saved import config_and_checkpoint
 from llmcourse_labs.real import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
 from llmcourse_labs.real.template import Template
 from llmcourse_labs.tuning.chat_format import Turn, require_chat_tokens
+from llmcourse_labs.tuning.conversations import template_of
 from llmcourse_labs.tuning.sft import answer_end, prompt_ids
 
 
-def load_for_chat(folder: str | Path) -> tuple[Transformer, Tokenizer]:
-    """Return model and tokenizer of a fine-tuned run, or of the folder it was exported to.
+def load_for_chat(folder: str | Path) -> tuple[Transformer, Tokenizer, Template | None]:
+    """Return model, tokenizer and template of a fine-tuned run, or of the folder of its export.
+
+    The template is None where conversations have the form of our own runs.
 
     Raises:
         ValueError: if the folder holds neither, or a model that has not learnt to talk.
@@ -30,8 +34,10 @@ def load_for_chat(folder: str | Path) -> tuple[Transformer, Tokenizer]:
         model, tokenizer = load_huggingface(folder).eval(), read_tokenizer_json(folder)
     else:
         model, tokenizer = load(folder)
+        if (template := template_of(config_and_checkpoint(folder)[0])) is not None:
+            return model, tokenizer, template
     require_chat_tokens(tokenizer.special_tokens)
-    return model, tokenizer
+    return model, tokenizer, None
 
 
 class Conversation:

@@ -1,6 +1,7 @@
 """Where a fine-tuning run begins: the weights and the tokenizer of another run, and conversations.
 
     llmcourse tune --stage sft --start runs/a --data tasks --out runs/chat
+    llmcourse tune --model smollm2 --data mine.jsonl --lora_rank 8 --out runs/mine
 
 Two phases differ from pretraining: phase 1 loads conversations, with text of the first run in
 between if replay asks for it, and phase 3 counts the tokens of answers alone.  This module makes
@@ -40,11 +41,18 @@ from llmcourse.train.config import TrainConfig
 from llmcourse.train.prepare import KEPT, prepare
 from llmcourse.train.saved import as_value_error, config_and_checkpoint
 from llmcourse.train.stage import TrainingStage
+from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.tuning.chat_format import (
     CHAT_TOKENS,
     answer_mask,
     chat_tokens,
     with_chat_tokens,
+)
+from llmcourse_labs.tuning.conversations import (
+    answers_of,
+    file_hash,
+    template_of,
+    write_own_conversations,
 )
 from llmcourse_labs.tuning.lora import add_low_rank, merged
 from llmcourse_labs.tuning.tasks import Task, make_tasks
@@ -108,6 +116,9 @@ def write_conversations(config: TuneConfig, folder: Path) -> None:
     Raises:
         ValueError: if a conversation is longer than the context, or there is too little to replay.
     """
+    if config.template:
+        write_own_conversations(config, folder)
+        return
     started = _started(config)
     tokenizer = with_chat_tokens(started.tokenizer)
     if tokenizer.vocab_size > config.model.vocab_size:
@@ -175,6 +186,10 @@ def first_model(config: TuneConfig, model: Transformer) -> None:
     Raises:
         ValueError: if that run has no checkpoint, or weights of another shape.
     """
+    if config.template:
+        with as_value_error(Path(config.start)):
+            model.load_state_dict(open_model(config.start).decoder.state_dict())
+        return
     start = Path(config.start)
     begun, saved = config_and_checkpoint(start)
     old = _tokenizer_of(start)
@@ -209,7 +224,8 @@ def with_new_rows(
 
 def adapt(config: TuneConfig, model: Transformer, tokenizer: Tokenizer) -> None:
     """Let a model learn by thin matrices alone, and the rows of the chat tokens."""
-    ids = [tokenizer.special_tokens[token] for token in CHAT_TOKENS]
+    new = () if config.template else CHAT_TOKENS
+    ids = [tokenizer.special_tokens[token] for token in new]
     generator = torch.Generator().manual_seed(config.seed + 3)
     add_low_rank(model, config.lora_rank, generator=generator, new_ids=ids)
 
@@ -227,8 +243,11 @@ class FineTuning(TrainingStage):
     def provenance(self, config: TrainConfig) -> dict[str, Any]:
         """Return the settings that decide which tokens there are."""
         names = ("corpus", "seed", "examples", "replay")
+        assert isinstance(config, TuneConfig)
         settings = held(config)
         made = {name: settings[name] for name in names}
+        if config.template:
+            made |= {"file": file_hash(config.text.conversations), "template": config.template}
         return made | {"vocab": config.model.vocab_size}
 
     def begin(
@@ -243,11 +262,13 @@ class FineTuning(TrainingStage):
             adapt(config, model, tokenizer)
 
     def answers(
-        self, tokenizer: Tokenizer | None, ids_BT: Int[Tensor, "B T"],
+        self, config: TrainConfig, tokenizer: Tokenizer | None, ids_BT: Int[Tensor, "B T"],
         documents_BT: Int[Tensor, "B T"],
     ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
         """Return which tokens an assistant says, its end of turn included."""
         assert tokenizer is not None
+        if (template := template_of(config)) is not None:
+            return answers_of(ids_BT, template, tokenizer, documents_BT=documents_BT)
         return answer_mask(ids_BT, tokenizer.special_tokens, documents_BT=documents_BT)
 
     def learned(
@@ -256,7 +277,9 @@ class FineTuning(TrainingStage):
     ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
         """Return the same, or None where every token counts."""
         assert isinstance(config, TuneConfig)
-        return None if config.text.learn_all else self.answers(tokenizer, ids_BT, documents_BT)
+        return (
+            None if config.text.learn_all else self.answers(config, tokenizer, ids_BT, documents_BT)
+        )
 
     def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights with the thin matrices added."""

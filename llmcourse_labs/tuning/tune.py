@@ -24,17 +24,32 @@ from llmcourse.train.config import LAYOUT
 from llmcourse.train.loop import in_new_folder, resume, start
 from llmcourse.train.saved import check_memory, require_run
 from llmcourse.train.signals import StopRequest
+from llmcourse_labs.tuning.conversations import settings_of_model
 from llmcourse_labs.tuning.fine_tuning import settings_of_start
 from llmcourse_labs.tuning.tune_config import TuneConfig
 
 PROGRAM = "llmcourse tune"
+TASKS = "tasks"
+"""What `--data` is without a file: the course's own."""
 
 ELSEWHERE = {"model", "without", "batch_ramp", "save_in_shards", "corpus", "order"}
+ELSEWHERE |= {"template", "template_tokens", "conversations"}
 SKIPPED = ELSEWHERE.union(LAYOUT) - {"accumulate"}
 """Settings that follow from the run it starts from, or that a run in one process does not have."""
 
 USUAL = {
-    *("help", "stage", "start", "data", "out", "resume", "steps", "batch_size", "learning_rate"),
+    *(
+        "help",
+        "stage",
+        "start",
+        "model",
+        "data",
+        "out",
+        "resume",
+        "steps",
+        "batch_size",
+        "learning_rate",
+    ),
     *("examples", "replay", "lora_rank", "seed", "device"),
 }
 """What --help explains; --help all explains every setting."""
@@ -72,12 +87,20 @@ def _config(options: Namespace) -> TuneConfig:
     """Return the settings of a new run, whose model is that of the run it starts from."""
     if not options.out:
         raise ValueError("--out is missing: name a new folder, such as --out runs/chat")
-    if not options.start:
-        raise ValueError("--start is missing: name the folder of the run to fine-tune")
+    if bool(options.start) == bool(options.model):
+        raise ValueError("give --start, the folder of a run, or --model, such as smollm2")
+    if options.model and options.data == TASKS:
+        raise ValueError("a model of others learns from your conversations: --data FILE.jsonl")
+    if options.start and options.data != TASKS:
+        raise ValueError("a run learns from the course's tasks: --data FILE.jsonl needs --model")
     names = settings_of(TuneConfig).keys() - SKIPPED
     settings = {name: options[name] for name in names}
-    config = TuneConfig.of(**settings | settings_of_start(options.start))
-    check_memory(config, f"the run in {options.start}")
+    if options.model:
+        settings |= settings_of_model(options.model, options.data)
+    else:
+        settings |= settings_of_start(options.start)
+    config = TuneConfig.of(**settings)
+    check_memory(config, f"the run from {options.start or options.model}")
     return config
 
 
@@ -87,14 +110,15 @@ def _parser() -> ArgumentParser:
         prog=PROGRAM,
         exit_on_error=False,
         default_env=False,
-        usage="%(prog)s (--start FOLDER --out | --resume) FOLDER [option value ...]",
-        description="Go on with the weights of a run: teach it to answer.",
+        usage="%(prog)s ((--start | --model) WHAT --out | --resume) FOLDER [option value ...]",
+        description="Teach a run, or a model of others, to answer.",
     )
     parser.add_argument("--out", help="new folder of the run")
     parser.add_argument("--resume", help="folder of a run to continue; --steps may change")
-    parser.add_argument(
-        "--data", choices=["tasks"], default="tasks", help="what the conversations are about"
-    )
+    told = "a model of others in place of a run: smollm2, a .gguf file, a folder"
+    parser.add_argument("--model", help=told)
+    told = "what it learns from: tasks, or of a model of others a .jsonl file of conversations"
+    parser.add_argument("--data", default=TASKS, metavar="FILE", help=told)
     add_flags(parser, TuneConfig, SKIPPED)
     parser.set_defaults({"start": ""})
     return parser

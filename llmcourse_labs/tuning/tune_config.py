@@ -13,8 +13,11 @@ from llmcourse.train.config import TrainConfig, Watching
 class Conversations(Text):
     """What a model is fine-tuned on."""
 
-    corpus: Literal["tasks"] = "tasks"
-    """What the conversations are about."""
+    corpus: Literal["tasks", "file"] = "tasks"
+    """Where the conversations come from: the course's tasks, or a file of one's own."""
+    conversations: str = ""
+    """A .jsonl file for a model of others, a conversation a line: {"messages": [{"role": "user",
+    "content": ...}, ...]}."""
     order: Literal["packed"] = "packed"
     """Whole conversations, packed into rows, none of which sees another's tokens."""
     examples: int = 3_000
@@ -30,6 +33,11 @@ class Conversations(Text):
         super().__post_init__()
         require_fields(self, "examples", least=1)
         require_fields(self, "replay", least=0, below=1)
+        if (self.corpus == "file") != bool(self.conversations):
+            raise ValueError(
+                f"corpus = {self.corpus!r} and conversations = {self.conversations!r} do not fit: "
+                "a file has a name, and tasks have none"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +47,11 @@ class TuneConfig(TrainConfig):
     stage: Literal["sft"] = "sft"  # type: ignore[assignment]  # other values than pretrain's
     """Supervised fine-tuning: learn to answer, from conversations."""
     start: str
-    """Folder of the run to fine-tune."""
+    """Folder of the run to fine-tune; or a model of others, whose template is then given."""
+    template: str = ""
+    """Of a model of others: how it writes conversations, in Jinja."""
+    template_tokens: tuple[str, ...] = ()
+    """Tokens that the template calls by name, a name and a token in turns."""
     text: Conversations = field(default_factory=Conversations)  # type: ignore[assignment]  # as stage
     lora_rank: int = 0
     """Rank of the thin matrices that are learnt beside every matrix of a block, which itself stays;
@@ -59,5 +71,12 @@ class TuneConfig(TrainConfig):
         if not self.start:
             raise ValueError("stage = sft needs start: the folder of the run to fine-tune")
         require_fields(self, "lora_rank", least=0)
+        if bool(self.template) != (self.text.corpus == "file"):
+            raise ValueError(
+                "a model of others (--model) learns from conversations of your own (--data "
+                "FILE.jsonl), and a run (--start) from the course's tasks"
+            )
+        if self.template and self.text.replay:
+            raise ValueError("replay has no effect on a model of others: its text is not here")
         if self.layout.num_ranks > 1:
             raise ValueError(f"stage = sft runs in one process, got {self.layout.num_ranks} ranks")

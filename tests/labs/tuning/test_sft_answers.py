@@ -240,7 +240,7 @@ class TestExport:
     def test_transformers_reads_the_same_template_and_the_same_model(self, tuned):
         transformers = pytest.importorskip("transformers")
         folder = tuned / "exported"
-        model, tokenizer = load_for_chat(tuned / "chat")
+        model, tokenizer, _ = load_for_chat(tuned / "chat")
         theirs = transformers.AutoTokenizer.from_pretrained(folder)
         turns = [Turn("user", "Who has it?"), Turn("assistant", "Mia."), Turn("user", "Now?")]
         messages = [{"role": role, "content": text} for role, text in turns]
