@@ -43,8 +43,9 @@ def test_q8_0_is_written_as_gguf_writes_it(nth_seed):
     draw = np.random.default_rng(nth_seed)
     weights = (draw.normal(size=(500, 32)) * 10.0 ** draw.integers(-6, 3, (500, 1))).astype("f4")
     weights[0] = 0
-    weights[1:100] = np.arange(-16, 16) * draw.integers(1, 9, (99, 1)) / 2  # halves
-    weights[1:100, 0] = 63.5 * 2
+    halves = np.append(draw.integers(-126, 126, (99, 31)) + 0.5, np.full((99, 1), 127.0), axis=1)
+    weights[1:50] = halves[:49]
+    weights[50:100] = halves[49:] * draw.uniform(0.1, 3, (50, 1))  # by rounding on either side
     theirs = gguf.quants.quantize(weights, gguf.GGMLQuantizationType.Q8_0)
     assert torch.equal(quantise_q8_0(torch.from_numpy(weights)), torch.from_numpy(theirs))
 
