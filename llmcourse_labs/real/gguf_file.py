@@ -14,6 +14,7 @@ Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import math
+import mmap
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,8 +105,10 @@ class GgufFile:
         size = self.path.stat().st_size
         if not self.path.is_file() or size < 24:
             raise ValueError(f"{self.path} is no GGUF file: it has {size} bytes")
-        self._bytes = torch.from_file(str(self.path), size=size, dtype=torch.uint8)
-        reader = _Reader(self._bytes.numpy().data)
+        with self.path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+        reader = _Reader(memoryview(self._map))
         try:
             num_tensors, num_keys = reader.start()
             self.metadata: dict[str, Any] = {}
@@ -130,7 +133,15 @@ class GgufFile:
         step = PIECE // KINDS[kind].num_weights
         for given, wanted in zip(blocks_NB.split(step), weights_NW.split(step), strict=True):
             wanted.copy_(dequantise(given, kind))
+        self._forget(offset, offset + num_bytes)
         return weights_NW.view(shape)
+
+    def _forget(self, start: int, end: int) -> None:
+        """Give the memory of data that was read back to the system; it is still on disk."""
+        size = mmap.PAGESIZE
+        start, end = -(-start // size) * size, end // size * size
+        if start < end and hasattr(self._map, "madvise"):  # Windows has no such call
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 class _Reader:
