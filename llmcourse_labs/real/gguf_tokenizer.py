@@ -12,6 +12,7 @@ from llmcourse.data.tokenizer.encoding import Tokenizer
 from llmcourse_labs.real.tokenizer_parts import QWEN2, SMOLLM, TextEnds, tokenizer_from_parts
 
 PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "dbrx": (LLAMA3, ()),
     "gpt-2": (GPT2, ()),
     "llama-bpe": (LLAMA3, ("whole words",)),
     "dbrx": (LLAMA3, ()),
@@ -57,6 +58,21 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
         raise ValueError("the file has a special token twice: every one needs its own id")
     merges = [merge.split(" ") for merge in _list(metadata, "merges", str)]
     return tokenizer_from_parts(vocabulary, merges, special_tokens, *PATTERNS[pre])
+
+
+def pattern_name(tokenizer: Tokenizer) -> str:
+    """Return what a GGUF file calls the way in which a tokenizer cuts text, quirks included.
+
+    Raises:
+        ValueError: if there is no name for it.
+    """
+    quirks = tuple(quirk for quirk in tokenizer.quirks if quirk != "missing bytes")
+    for name, way in PATTERNS.items():
+        if way == (tokenizer.pattern, quirks):
+            return name
+    raise ValueError(
+        f"llama.cpp has no name for the pattern {tokenizer.pattern[:60]!r} with {quirks}"
+    )
 
 
 def named_tokens_from_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:
@@ -111,6 +127,6 @@ def _value(metadata: Mapping[str, Any], name: str, kind: type) -> Any:
 def _list(metadata: Mapping[str, Any], name: str, kind: type) -> list[Any]:
     """Return a list of the file, all of one kind."""
     values = _value(metadata, name, list)
-    if wrong := next((value for value in values if type(value) is not kind), None):
-        raise ValueError(f"tokenizer.ggml.{name} must hold {kind.__name__}s, got {wrong!r:.40}")
+    if wrong := [value for value in values if type(value) is not kind]:
+        raise ValueError(f"tokenizer.ggml.{name} must hold {kind.__name__}s, got {wrong[0]!r:.40}")
     return values

@@ -24,7 +24,7 @@ from llmcourse_labs.real.gguf_blocks import KINDS, quantise_q8_0
 from llmcourse_labs.real.gguf_file import ALIGNMENT, LIST, NUMBERS, PIECE, TEXT, TensorInfo
 from llmcourse_labs.real.gguf_names import gguf_names, reordered
 from llmcourse_labs.real.gguf_shape import ROPE_FREQS, llama3_divisors, metadata_of
-from llmcourse_labs.real.gguf_tokenizer import PATTERNS
+from llmcourse_labs.real.gguf_tokenizer import pattern_name
 
 NORMAL, CONTROL, UNUSED = 1, 3, 5
 """Types of tokens."""
@@ -100,10 +100,6 @@ def _tokenizer_of(
     tokenizer: Tokenizer, vocab_size: int, token_ids: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the metadata of a tokenizer, with one token for each row of the embedding."""
-    how = tokenizer.pattern, tuple(q for q in tokenizer.quirks if q != "missing bytes")
-    pre = next((name for name, of in PATTERNS.items() if of == how), None)
-    if pre is None:
-        raise ValueError(f"llama.cpp has no name for the pattern {tokenizer.pattern[:60]!r}")
     if tokenizer.vocab_size > vocab_size:
         raise ValueError(
             f"the tokenizer has {tokenizer.vocab_size} ids, the embedding {vocab_size} rows"
@@ -126,7 +122,7 @@ def _tokenizer_of(
         raise ValueError(f"the id of {odd[0]} must be from 0 to {vocab_size - 1}")
     return {
         "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.pre": pattern_name(tokenizer),
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.merges": [f"{spell(a)} {spell(b)}" for a, b in tokenizer.merges],

@@ -56,27 +56,6 @@ def read_text_ends(folder: str | Path) -> TextEnds:
         raise _unreadable(folder, error) from error
 
 
-def read_named_tokens(folder: str | Path) -> dict[str, str]:
-    """Return the tokens that a chat template calls by name, such as `eos_token`.
-
-    Args:
-        folder: with a tokenizer_config.json; without one there are none.
-
-    Raises:
-        ValueError: if the file is broken.
-    """
-    path = Path(folder) / "tokenizer_config.json"
-    try:
-        content = json.loads(path.read_bytes()) if path.exists() else {}
-        named = {name: content.get(f"{name}_token") for name in ("bos", "eos", "unk", "pad")}
-        texts = {n: t["content"] if isinstance(t, dict) else t for n, t in named.items() if t}
-        if wrong := [text for text in texts.values() if not isinstance(text, str)]:
-            raise TypeError(f"a token is a text, not {wrong[0]!r:.40}")
-    except _BROKEN as error:
-        raise ValueError(f"the file {path} cannot be read: {error}") from error
-    return {f"{name}_token": text for name, text in texts.items()}
-
-
 def _read(folder: str | Path) -> dict[str, Any]:
     """Return what tokenizer.json holds."""
     path = Path(folder) / "tokenizer.json"

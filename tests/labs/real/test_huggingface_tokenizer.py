@@ -3,7 +3,9 @@
 What a GGUF file says of it is the same tokenizer, and so is what `llmcourse export` writes.
 """
 
+import contextlib
 import json
+import random
 
 import pytest
 import tokenizers
@@ -14,8 +16,10 @@ from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
 from llmcourse_labs.export.huggingface import tokenizer_json
 from llmcourse_labs.real import huggingface_tokenizer
 from llmcourse_labs.real.gguf_tokenizer import tokenizer_from_gguf
-from llmcourse_labs.real.tokenizer_parts import QWEN2, SMOLLM, require_alike
+from llmcourse_labs.real.tokenizer_parts import QWEN2, SMOLLM, TextEnds, require_alike
 from tests.labs.real.hostile_text import CUTS, SPECIAL, SPELLED, metadata, peer, split_by, texts
+
+WORDS = "e\u0301\x04 zebra 12'LL  7"
 
 
 def written(content, folder):
@@ -123,13 +127,11 @@ def strings(content):
     content["model"]["merges"] = [" ".join(merge) for merge in content["model"]["merges"]]
 
 
+TEXT = {"Sequence": {"id": "A", "type_id": 0}}
 TEMPLATE = {
     "type": "TemplateProcessing",
-    "single": [
-        {"SpecialToken": {"id": "b", "type_id": 0}},
-        {"Sequence": {"id": "A", "type_id": 0}},
-    ],
-    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+    "single": [{"SpecialToken": {"id": "b", "type_id": 0}}, TEXT],
+    "pair": [TEXT, {"Sequence": {"id": "B", "type_id": 0}}],
     "special_tokens": {"b": {"id": "b", "ids": [2, 0], "tokens": SPECIAL[2:3] + SPECIAL[:1]}},
 }
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -221,3 +223,54 @@ def test_what_gives_other_ids_is_refused_by_name(name, tmp_path):
     change(content)
     with pytest.raises(ValueError, match=f"tokenizer.json cannot be read: .*{why}"):
         read(content, tmp_path)
+
+
+def test_what_is_set_around_a_text_is_told_apart(tmp_path):
+    """Ids of a text are those without; with them they are what `tokenizers` gives."""
+    content = json.loads(peer("llama-bpe").to_str())
+    for processor, expected in (
+        (None, TextEnds()),
+        (BYTES, TextEnds()),
+        (TEMPLATE, TextEnds((2, 0), ())),
+        (TEMPLATE | {"single": [TEXT, TEMPLATE["single"][0]]}, TextEnds((), (2, 0))),
+    ):
+        content["post_processor"] = processor
+        before, after = ends = huggingface_tokenizer.read_text_ends(written(content, tmp_path))
+        assert ends == expected
+        ids = read(content, tmp_path).encode(WORDS)
+        face = tokenizers.Tokenizer.from_str(json.dumps(content))
+        assert [*before, *ids, *after] == face.encode(WORDS).ids
+
+
+def broken(value, g):
+    """Change one place of what a file holds, wherever it is."""
+    odd = [None, True, 0, -1, 2**40, 1.5, "", "x", "NFC", [], {}, [[]], "Isolated"]
+    keys = [*value] if isinstance(value, dict) else [*range(len(value))]
+    key = g.choice(keys)
+    if isinstance(value[key], dict | list) and value[key] and g.random() < 0.8:
+        broken(value[key], g)
+    elif g.random() < 0.3:
+        del value[key]
+    else:
+        value[key] = g.choice(odd)
+
+
+def test_a_broken_file_gives_one_line_or_the_ids_of_tokenizers(tmp_path, soaking):
+    g, said, same = random.Random(0), [], []
+    lines = [*texts(8, seed=6), *(f" a{text}b " for text in SPECIAL)]
+    for case in range(3_000 if soaking else 120):
+        content = json.loads(peer([*CUTS][case % 4]).to_str())
+        broken(content, g)
+        try:
+            ours = read(content, tmp_path)
+        except ValueError as error:
+            said.append(str(error))
+            continue
+        face = None
+        with contextlib.suppress(Exception):  # tokenizers raises no other class
+            face = theirs(content)
+        if face is not None:
+            same.append([face(line) for line in lines] == [ours.encode(line) for line in lines])
+    assert min(len(said), len(same)) > 20
+    assert all(same)
+    assert all("tokenizer.json cannot be read" in line for line in said)
