@@ -24,7 +24,7 @@ PIECES = [
     *(" ", "  ", "\n", "\r\n", "\r", "\t", "\x0b", "\x1c", "\x85", "\xa0", "\u2028", "\u3000"),
     *("\u200b", "\ufeff", "\u180e", "\u202f", "\x00", "\x04", "\x7f", "\ufffd", "\ue000"),
     *("'s", "'S", "'LL", "'ll", "'Re", "'\u017f", "'VE", "'d", "''", "n't", "I'M", "\u2019s"),
-    *("0", "7", "12", "1234567", "\u0663\u0664", "\u0967", "\u2167", "\u00bd", "\u00b2", "\u4e09"),
+    *("0", " 7", "12", "1234567", "\u0663\u0664", "\u0967", "\u2167", "\u00bd", "\u00b2", "\u4e09"),
     *("\U0001d7d8", "\uff11", "\u3007", "e\u0301", "\u0301", "=\u0338", "c\u0327\u0301", "\u212b"),
     *("\u1100\u1161\u11a8", "\uac00\u11a8", "\u2126", "\ufb01", "\u0344", "\u0f73", "\u0958"),
     *("\u05e9\u05dc\u05d5\u05dd", "\u0645\u0631\u062d\u0628\u0627", "\u200f", "\u202e", "\ufe0f"),
@@ -45,6 +45,9 @@ PIECES = [
     *("Gr\u00f6\u00dfe", "\U00040000", "\U00080000", "\U00100000", "<|im_", "|>", " zebra"),
 ]
 
+
+WHOLE = (" zebra", "123", "==", "\u05e9\u05dc\u05d5\u05dd")
+"""Words of the vocabulary that no merge makes."""
 
 ANY = [*ASSIGNED, *SPECIAL * (len(ASSIGNED) // 100)]
 MIXED = [*PIECES * 12, *SPECIAL * (len(PIECES) // 4), *random.Random(0).choices(ASSIGNED, k=250)]
@@ -86,7 +89,7 @@ def parts():
     """Return a vocabulary, with special tokens, and merges, with what is odd in those of models.
 
     Merges cross every cut; some tokens are made in two ways, the second before the first; no merge
-    makes two words; two bytes have no token, and ids no token from 500 to 509.
+    makes `WHOLE`; two bytes have no token, and ids no token from 500 to 509.
     """
     made = tokenizers.Tokenizer(BPE())
     made.pre_tokenizer = SPELLED
@@ -97,15 +100,15 @@ def parts():
         show_progress=False,
     )
     made.train_from_iterator(list(texts(600, seed=99)), trainer)
-    lost = spell(b"\x04\xf1")
+    words = [spell(word.encode()) for word in WHOLE]
+    never = [*words, *SPECIAL, *(lost := spell(b"\x04\xf1"))]
     merges = [tuple(merge) for merge in json.loads(made.to_str())["model"]["merges"]]
-    merges = [(a, b) for a, b in merges if not any(x in a + b for x in (*lost, *SPECIAL))]
+    merges = [(a, b) for a, b in merges if not any(x in a + b for x in never)]
     tokens = {a + b for a, b in merges}
     others = {(t[:1], t[1:]) for t in tokens if t[1:] in tokens} - set(merges)
-    words = [spell(word) for word in (b" zebra", b"1234567", " \u05e9\u05dc".encode())]
     alphabet = sorted(set(ByteLevel.alphabet()) - set(lost))
     ids = {token: i for i, token in enumerate(SPECIAL)}
-    for token in [*alphabet, *sorted(tokens), *(word for word in words if word not in tokens)]:
+    for token in [*alphabet, *sorted(tokens), *words]:
         ids[token] = len(ids) + 10 * (len(ids) >= 500)
     return ids, [*sorted(others)[::3], *merges]
 

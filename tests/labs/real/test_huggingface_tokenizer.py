@@ -13,12 +13,14 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
+from llmcourse.data.tokenizer.files import spell
 from llmcourse_labs.export.huggingface import tokenizer_json
 from llmcourse_labs.real import huggingface_tokenizer
 from llmcourse_labs.real.gguf_tokenizer import tokenizer_from_gguf
 from llmcourse_labs.real.tokenizer_parts import QWEN2, SMOLLM, TextEnds, require_alike
 from tests.labs.real.hostile_text import CUTS, SPECIAL, SPELLED, metadata, peer, split_by, texts
 
+PATTERNS = {"gpt-2": GPT2, "llama-bpe": LLAMA3, "qwen2": QWEN2, "smollm": SMOLLM}
 WORDS = "e\u0301\x04 zebra 12'LL  7"
 
 
@@ -65,14 +67,17 @@ def test_chunks_make_no_difference_with_nfc(tmp_path):
         assert [i for chunk in chunks for i in chunk.tolist()] == ours.encode(text)
 
 
-@pytest.mark.parametrize("pattern", [GPT2, LLAMA3, SMOLLM, QWEN2])
-def test_the_engine_of_tokenizers_reads_the_patterns_alike(pattern):
-    """Also that of `SMOLLM`, for which digits are cut out first elsewhere."""
+@pytest.mark.parametrize(("kind", "pattern"), PATTERNS.items())
+def test_words_are_those_of_tokenizers(kind, pattern):
+    """Also if its engine has our pattern: for `SMOLLM` it cuts digits out first elsewhere."""
     require_alike(pattern)
     cut = Split(tokenizers.Regex(pattern), "isolated")
     ours = Tokenizer.from_merges([], pattern=pattern)._cutters[0]
     for text in texts(300, seed=4):
-        assert ours.words(text) == [word for word, _ in cut.pre_tokenize_str(text)]
+        words = ours.words(text)
+        assert words == [word for word, _ in cut.pre_tokenize_str(text)]
+        spelled = [spell(word.encode()) for word in words]
+        assert spelled == [word for word, _ in CUTS[kind].pre_tokenize_str(text)]
 
 
 def changed(path, value):
