@@ -16,7 +16,7 @@ import numpy as np
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse_labs.real.marked_text import WRITTEN, Marked, hidden, marks_of, runs
 
-MOST_SOURCE = 200_000
+MOST_SOURCE = 100_000
 """Characters of a template; those of models in use have 300 to 30,000."""
 
 Message = Mapping[str, Any]

@@ -71,20 +71,27 @@ class TooMuchError(RuntimeError):
     """A template made too much, or took too long."""
 
 
-def size_of(value: Any) -> int:
-    """Return the characters of a value and of all that it holds, no more than a few too many."""
+def size_of(value: Any, *, numbers: bool = False) -> int:
+    """Return the characters of a value, and 16 for all that it holds; or more than are allowed.
+
+    Args:
+        value: plain Python.
+        numbers: whether a whole number counts as many as it says.
+    """
     size, left = 0, [value]
     while left and size <= MOST_CHARACTERS:
         value = left.pop()
-        size += 1
+        size += 16
         if isinstance(value, str | bytes):
             size += len(value)
         elif isinstance(value, dict):
             left += [*value.keys(), *value.values()]
         elif isinstance(value, list | tuple | set | frozenset):
             size += len(value)
-            left += value if len(value) <= MOST_CHARACTERS else ()
-        elif isinstance(value, Namespace) and size > 1:
+            left += value if size <= MOST_CHARACTERS else ()
+        elif isinstance(value, int) and numbers:
+            size += abs(value)
+        elif isinstance(value, Namespace) and size > 16:
             raise SecurityError("it puts a namespace into something else")
     return size
 
@@ -161,6 +168,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             del self.filters[name]
         for name, function in self.filters.items():
             self.filters[name] = self._guarded(name, function)
+        for name, test in self.tests.items():
+            self.tests[name] = self._ticking(test)
         del self.globals["lipsum"]
         self.globals |= {
             "raise_exception": _raise,
@@ -260,21 +269,36 @@ class Sandbox(ImmutableSandboxedEnvironment):
         @wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             value, *others = args[skipped:]
-            self._limit(
-                value, (*others, *kwargs.values()), formats=function.__name__ == "do_format"
-            )
-            return self.counted(function(*args, **kwargs))
+            self._limit(value, (*others, *kwargs.values()), formats=name == "format")
+            if name in _EXACT and isinstance(value, str) and origins((others, kwargs)):
+                value = Marked(value, marks_of(value))
+            made = self.counted(function(*args[:skipped], value, *others, **kwargs))
+            return made if name in _EXACT else self._kept(made, args[skipped:], kwargs)
 
         return guarded
 
+    def _ticking(self, test: Callable[..., bool]) -> Callable[..., bool]:
+        """Return a test that counts."""
+
+        @wraps(test)
+        def ticking(*args: Any) -> bool:
+            self.spend(1)
+            return test(*args)
+
+        return ticking
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        """Refuse an attribute that is none of a template's business."""
+        raise SecurityError(f"it asks for {attribute!r} of a {type(obj).__name__}")
+
     def _limit(self, receiver: Any, given: tuple[Any, ...], *, formats: bool) -> None:
         """Refuse a call that could make far more than it is given."""
-        numbers = [abs(n) for n in given if isinstance(n, int)]
+        wide = 0
         size = size_of(receiver) if not isinstance(receiver, int) else receiver.bit_length()
         if isinstance(receiver, str) and formats:
             digits = "".join(c if c.isdigit() else " " for c in receiver).split()
-            numbers += [int(d[:12]) for d in digits]
-        if max(1, size) * (size_of(given) + sum(numbers)) > _MOST_PRODUCT:
+            wide = sum(int(d[:12]) for d in digits)
+        if max(1, size) * (size_of(given, numbers=True) + wide) > _MOST_PRODUCT:
             raise TooMuchError("it calls a method with something too large")
 
     def passes(self, items: Iterable[Any]) -> Iterator[Any]:

