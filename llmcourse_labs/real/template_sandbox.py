@@ -34,9 +34,7 @@ from llmcourse_labs.real.marked_text import (
     origins,
     strings,
 )
-
-MOST_CHARACTERS = 4_000_000
-"""Of one text that a template makes, and of all texts in one list."""
+from llmcourse_labs.real.template_limits import MOST_CHARACTERS, TooMuchError, size_of
 
 MOST_WORK = 1 << 28
 """Passes, calls, and characters made, in one rendering."""
@@ -65,35 +63,6 @@ REFUSALS = (
     *(SyntaxError, TypeError, ValueError),
 )
 """What may come out of a template that is compiled or rendered."""
-
-
-class TooMuchError(RuntimeError):
-    """A template made too much, or took too long."""
-
-
-def size_of(value: Any, *, numbers: bool = False) -> int:
-    """Return the characters of a value, and 16 for all that it holds; or more than are allowed.
-
-    Args:
-        value: plain Python.
-        numbers: whether a whole number counts as many as it says.
-    """
-    size, left = 0, [value]
-    while left and size <= MOST_CHARACTERS:
-        value = left.pop()
-        size += 16
-        if isinstance(value, str | bytes):
-            size += len(value)
-        elif isinstance(value, dict):
-            left += [*value.keys(), *value.values()]
-        elif isinstance(value, list | tuple | set | frozenset):
-            size += len(value)
-            left += value if size <= MOST_CHARACTERS else ()
-        elif isinstance(value, int) and numbers:
-            size += abs(value)
-        elif isinstance(value, Namespace) and size > 16:
-            raise SecurityError("it puts a namespace into something else")
-    return size
 
 
 class _Generator(CodeGenerator):
@@ -168,8 +137,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             del self.filters[name]
         for name, function in self.filters.items():
             self.filters[name] = self._guarded(name, function)
-        for name, test in self.tests.items():
-            self.tests[name] = self._ticking(test)
+        self.tests = {name: self._ticking(test) for name, test in self.tests.items()}
         del self.globals["lipsum"]
         self.globals |= {
             "raise_exception": _raise,
@@ -277,7 +245,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
         return guarded
 
-    def _ticking(self, test: Callable[..., bool]) -> Callable[..., bool]:
+    def _ticking(self, test: Any) -> Callable[..., bool]:
         """Return a test that counts."""
 
         @wraps(test)

@@ -19,6 +19,7 @@ from llmcourse.data.tokenizer import train_bpe
 from llmcourse_labs import real
 from llmcourse_labs.export.huggingface import CHAT_TEMPLATE, tokenizer_json
 from llmcourse_labs.real.gguf_file import GgufFile
+from llmcourse_labs.real.marked_text import Marked
 from llmcourse_labs.real.opening import find_installed
 from llmcourse_labs.real.template import Template
 from llmcourse_labs.tuning.chat_format import (
@@ -234,6 +235,23 @@ def test_thoughts_that_a_template_takes_out_are_tokens_of_its_own():
     ids, learned = template.learned(called, tokenizer())
     assert [ids.count(specials[token]) for token in ("<|im_end|>", "</tool_call>")] == [2, 1]
     assert (learned[-2:], tokenizer().decode(ids)) == ([True, False], template.render(called))
+
+
+def test_a_prompt_may_open_a_thought_that_an_answer_does_not_have():
+    source = CHATML.replace("assistant\n' }}", "assistant\n<think>\n' }}")
+    talk = turns("low", "", "low", "<thin")
+    assert Template(source, tokens=TOKENS).learned(talk, tokenizer()) == Template(
+        CHATML, tokens=TOKENS
+    ).learned(talk, tokenizer())
+
+
+def test_parts_of_a_text_keep_their_own_marks():
+    text, spaced = Marked("Xabb", "0123"), Marked(" a  b\na ", "01234567")
+    made = [*text.split("ab"), *text.rsplit("b", 1), *spaced.split(), *spaced.splitlines()]
+    assert [part._marks for part in made] == ["0", "3", "012", "", "1", "4", "6", "01234", "67"]
+    made = [*text.partition("b"), spaced.strip(), text.replace("ab", "--"), text.upper()]
+    kept = ["01", "2", "3", "123456", "0\0\x003", "0123"]
+    assert [part._marks for part in made] == kept
 
 
 USED = turns("low", "wide", "low", "wide")
