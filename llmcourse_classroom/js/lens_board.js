@@ -152,7 +152,7 @@ function render({ model, el }) {
     const bar = panel.long - left - 76;
     const row = (name, share, said, attributes, look, box) => s("g", attributes,
       label(left - 6, 16, cut(name, 13), { ...end, class: look }),
-      s("rect", { x: left, y: 4, width: Math.max(1, bar * share / 100), height: BAR - 8, rx: 2, ...box }),
+      s("rect", { x: left, y: 4, width: share && Math.max(1, bar * share / 100), height: BAR - 8, rx: 2, ...box }),
       label(panel.long - 10, 16, said, { ...end, class: look }));
     const candidate = ({ name, share, isAnswer }, given) => row(name, share, perCent(share), given, isAnswer ? "lb-bold" : "", solid(isAnswer));
     const now = seen()[layer()].top.map(({ word: number, share }, i) =>
@@ -205,7 +205,7 @@ function render({ model, el }) {
     else if (py >= top && py < bottom && px < right) w.put("layer", rowAt(py));
   });
   w.stages.append(h("p", { class: "lb-small" }, "In colour through all layers: the token that the model chooses in the end. " +
-    `Its place among all ${show(count)} tokens is on a scale of logarithms: a full bar is place 1, none the last.`));
+    `Its place among all ${show(count)} tokens is on a scale of logarithms: a full bar is place 1, no bar the last.`));
   const numbers = w.table("Layer by layer");
 
   // --- in words

@@ -35,19 +35,18 @@ def look(decoder: Transformer, tokenizer: Tokenizer, text: str) -> dict[str, Any
     for block in decoder.blocks:
         streams.append(block(streams[-1], rotations_TJ2))
     logits_LTV = decoder.project(decoder.norm(torch.cat(streams)), decoder.head_weight)
-    return reading(tokenizer, ids, logits_LTV.softmax(-1))
+    return reading(tokenizer, ids, logits_LTV)
 
 
 def reading(
-    tokenizer: Tokenizer, ids: Sequence[int], p_LTV: Float[Tensor, "L T V"]
+    tokenizer: Tokenizer, ids: Sequence[int], logits_LTV: Float[Tensor, "L T V"]
 ) -> dict[str, Any]:
     """Return what the lens sees in some tokens, as short as the picture lets it be.
 
     Args:
         tokenizer: of the model.
         ids: what it reads.
-        p_LTV: probabilities of the next token before the first layer and after each, at every
-            token.
+        logits_LTV: of the next token before the first layer and after each, at every token.
 
     Returns:
         `tokens`, the texts of the ids; `words`, the texts of all candidates; and `layers`, for
@@ -55,10 +54,12 @@ def reading(
         place, from 1, of the token that is likeliest in the end, then the numbers of the
         candidates among the words and their shares in whole per cent.
     """
-    final_1T1 = p_LTV[-1:].argmax(-1, keepdim=True)
-    of_final_LT1 = p_LTV.gather(-1, final_1T1.expand(len(p_LTV), -1, 1))
-    places_TL = (1 + (p_LTV > of_final_LT1).sum(-1)).T.tolist()
-    shares, candidates = (best.transpose(0, 1).tolist() for best in p_LTV.topk(CANDIDATES))
+    # Places by logits: before the first layer most probabilities are too small for a float32.
+    final_1T1 = logits_LTV[-1:].argmax(-1, keepdim=True)
+    of_final_LT1 = logits_LTV.gather(-1, final_1T1.expand(len(logits_LTV), -1, 1))
+    places_TL = (1 + (logits_LTV > of_final_LT1).sum(-1)).T.tolist()
+    best = logits_LTV.softmax(-1).topk(CANDIDATES)
+    shares, candidates = (each.transpose(0, 1).tolist() for each in best)
     kept = [
         [
             [(i, p) for i, p in zip(of_layer, shares_of_layer, strict=True) if p >= LEAST]

@@ -28,12 +28,12 @@ def small(num_layers=3, **given):
 
 
 def test_a_reading_holds_places_and_candidates_and_the_page_reads_it(arithmetic):
-    """Against sorted lists, with likely tokens and with none."""
+    """Against sorted lists: with likely tokens, with none, with more than a float32 can tell."""
     generator = torch.Generator().manual_seed(0)
-    for scale in (0.1, 3.0, 8.0):
+    for scale in (0.1, 3.0, 8.0, 99.0):
         logits = scale * torch.randn(4, 3, TOKENIZER.vocab_size, generator=generator)
-        p_LTV = logits.softmax(-1)
-        found = lens.reading(TOKENIZER, [65, 66, 67], p_LTV)
+        p_LTV = logits.double().softmax(-1)
+        found = lens.reading(TOKENIZER, [65, 66, 67], logits)
         texts = [[text] for text in found["layers"]]
         for token, (_, layers) in enumerate(each(arithmetic, LensBoard, "layersOf", texts)):
             final = p_LTV[-1, token].argmax()
