@@ -11,6 +11,7 @@ from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_classroom.widget import module
 from llmcourse_classroom.widgets import lens
 from llmcourse_classroom.widgets.lens import CANDIDATES, LEAST, MOST_TOKENS, LensBoard, look
+from llmcourse_labs.study import logit_lens
 from tests.browser.hands import choose, enter, keys, later, place, press, stop_time, to_the_end
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import agrees, each
@@ -46,7 +47,7 @@ def test_a_reading_holds_places_and_candidates_and_the_page_reads_it(arithmetic)
                 assert list(shares) == [round(100 * p[i].item()) for i in likely]
 
 
-def test_the_last_part_is_what_the_model_says_and_each_part_a_model_cut_short():
+def test_a_part_is_what_a_model_cut_short_says_and_at_the_end_what_chapter_46_computes():
     model, text = small(), "the cat sat"
     found = look(model, TOKENIZER, text)
     ids = torch.tensor([TOKENIZER.encode(text)])
@@ -58,6 +59,10 @@ def test_the_last_part_is_what_the_model_says_and_each_part_a_model_cut_short():
             _, word, share, *_ = map(int, layers.split("|")[num_layers].split(","))
             assert found["words"][word] == TOKENIZER.decode([int(p.argmax())])
             assert share == round(100 * p.max().item())
+    for p_V, layer in zip(
+        logit_lens(model, ids)[:, 0], found["layers"][-1].split("|"), strict=True
+    ):
+        assert layer.split(",")[2] == f"{100 * p_V.max():.0f}"
 
 
 def test_a_bar_is_a_logarithm_and_a_lead_is_the_last_that_holds(arithmetic):
@@ -195,5 +200,4 @@ def test_a_field_for_typing_is_there_where_a_model_is(page, small_record):
 def test_the_page_has_no_such_field(show):
     page = show(LensBoard())
     assert page.get_by_label("a beginning of your own").count() == 0
-    assert "types" in LensBoard().state()
     assert recorded_runs("lens")["settings"]["layers"] == LAST
