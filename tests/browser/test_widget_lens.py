@@ -21,11 +21,16 @@ LAST = 30
 TOKENIZER = train_bpe("the cat sat on the mat", 256 + 12)
 
 
-def small(num_layers=3, **given):
+def small(num_layers=3):
+    """A model whose layers change what it would say."""
     shape = {"width": 16, "num_heads": 2, "num_kv_heads": 1, "head_size": 8, "hidden": 24}
     shape |= {"vocab_size": TOKENIZER.vocab_size, "context_length": 32, "tied_head": True}
-    config = ModelConfig(num_layers=num_layers, **shape | given)
-    return Transformer(config, generator=torch.Generator().manual_seed(0)).eval()
+    config = ModelConfig(num_layers=num_layers, **shape)
+    model = Transformer(config, generator=torch.Generator().manual_seed(0)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(12 if weight.ndim == 2 else 1)
+    return model
 
 
 def test_a_reading_holds_places_and_candidates_and_the_page_reads_it(arithmetic):
