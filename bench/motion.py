@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from bench.timing import row
 from llmcourse.model import llama3_8b
 from llmcourse_classroom import widgets
+from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_classroom.widget import Widget
 from tools.machine import chromium
 
@@ -40,6 +41,15 @@ def packing() -> Widget:
     return widgets.PackingBoard(lengths, 256, method="pack", placed=20)
 
 
+def spikes() -> Widget:
+    lab = recorded_runs("spikes")["lab"]
+    names = ["clipping", "beta2 0.95", "QK-norm", "QK-Clip", "soft-cap"]
+    runs = [
+        {"on": [] if on == "none" else on.split(" + "), **seeds["0"]} for on, seeds in lab.items()
+    ]
+    return widgets.SpikeLab(names, runs, on=names[:3])
+
+
 MOVING: tuple[tuple[str, Callable[[], Widget], str], ...] = (
     ("attention map, values come", attention_map, "Step"),
     ("ring, 4 ranks", functools.partial(widgets.RingStepper, 4, step=2), "Step"),
@@ -60,6 +70,7 @@ MOVING: tuple[tuple[str, Callable[[], Widget], str], ...] = (
         functools.partial(widgets.WavelengthChart, scaling="yarn"),
         "Llama 3.1",
     ),
+    ("spike lab, precautions off", spikes, "All off"),
     ("search of a mesh", functools.partial(widgets.StepSimulator, tried=60), "Step"),
 )
 """A name for each widget that moves, how it is made, and the button that sets it in motion."""

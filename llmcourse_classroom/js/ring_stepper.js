@@ -116,6 +116,12 @@ function render({ model, el }) {
   const rate = () => 1e9 * model.get("gigabytes_per_s");
   const takes = (name) => seconds(name, bytes(), n(), latency(), rate());
   const mean = () => 2 * (n() - 1) / n();
+  // What is held after some steps: worked out once for a redraw.
+  const known = new Map();
+  const heldAfter = (count) => {
+    if (!known.has(count)) known.set(count, holdings(algorithm(), n(), count));
+    return known.get(count);
+  };
   let drawn = 0; // the step that was drawn last
   let went = false; // from the step before to this one
   let atEnd = false;
@@ -149,11 +155,12 @@ function render({ model, el }) {
   const whole = () => algorithm() !== "ring";
   const what = (chunk) => (whole() ? "the whole tensor" : `chunk ${chunk}`);
 
-  const arrowhead = (id) => s("defs", {}, s("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8,
+  const head = uniqueId(); // of an arrow
+  const arrowhead = () => s("defs", {}, s("marker", { id: head, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8,
     markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0 0L8 4L0 8z",
     fill: "var(--lc-text)" })));
-  const arrow = (points, id) => line(points, { stroke: "var(--lc-text)", "stroke-width": 2,
-    "marker-end": `url(#${id})` });
+  const arrow = (points) => line(points, { stroke: "var(--lc-text)", "stroke-width": 2,
+    "marker-end": `url(#${head})` });
 
   // What a token has in it: a slice for every rank, shown where that rank's numbers are in the sum.
   const wedge = (k, far) => {
@@ -161,22 +168,32 @@ function render({ model, el }) {
     return `M0 0L${far * Math.cos(a)} ${far * Math.sin(a)}A${far} ${far} 0 0 1 ${far * Math.cos(b)} ` +
       `${far * Math.sin(b)}Z`;
   };
-  const token = (sum, name) => s("g", { "data-key": "disc", "data-while": ADDED },
-    s("circle", { r: TOKEN, fill: "var(--lc-back)", stroke: "var(--lc-text)", "stroke-width": 1.2 }),
-    upTo(n()).map((k) => s("path", { "data-key": `slice ${k}`, d: wedge(k, TOKEN - 1.5), fill: "currentColor", class: mark(k),
-      opacity: members(sum).includes(k) ? 1 : 0 })),
-    s("circle", { r: 7.5, fill: "var(--lc-back)" }),
-    label(0, 4, name, { "text-anchor": "middle", style: "font-weight: 700" }));
+  // Copies of one that is made once for a drawing: that takes a small part of the time.
+  function tokens() {
+    const empty = s("g", { "data-key": "disc", "data-while": ADDED },
+      s("circle", { r: TOKEN, fill: "var(--lc-back)", stroke: "var(--lc-text)", "stroke-width": 1.2 }),
+      upTo(n()).map((k) => s("path", { "data-key": `slice ${k}`, d: wedge(k, TOKEN - 1.5), fill: "currentColor", class: mark(k),
+        opacity: 0 })),
+      s("circle", { r: 7.5, fill: "var(--lc-back)" }),
+      label(0, 4, "", { "text-anchor": "middle", style: "font-weight: 700" }));
+    return (sum, name) => {
+      const made = empty.cloneNode(true);
+      for (const k of members(sum)) made.children[k + 1].setAttribute("opacity", 1);
+      made.lastChild.textContent = name;
+      return made;
+    };
+  }
 
   // The ring, or the ranks of a tree, with what travels: it flies from where it was to where it is.
-  function drawCircle(svg, [left, top, across], id) {
+  function drawCircle(svg, [left, top, across]) {
     const [cx, cy, r] = [left + across / 2, top + across / 2, across / 2 - 2 * TOKEN - 28];
     const at = (k, far = r) => {
       const angle = 2 * Math.PI * k / n() - Math.PI / 2;
       return [cx + far * Math.cos(angle), cy + far * Math.sin(angle)];
     };
-    const held = holdings(algorithm(), n(), step());
+    const held = heldAfter(step());
     const out = r + TOKEN + 24;
+    const token = tokens();
     const here = s("g", { "data-key": "arrows" });
     svg.append(here);
     if (!whole()) here.append(s("circle", { cx, cy, r, fill: "none", stroke: "var(--lc-line)" }));
@@ -187,10 +204,12 @@ function render({ model, el }) {
       // To the left of its way, outside of the ring: two ranks that send to each other have two arrows.
       const aside = whole() ? 0 : n() === 2 ? 9 : 0;
       const put = ([x, y], along) => [x + dx * along + dy * aside, y + dy * along - dx * aside];
-      const made = arrow([put(a, 22), put(b, -22)], id);
+      const made = arrow([put(a, 22), put(b, -22)]);
       made.dataset.key = `${from} ${to}`;
       here.append(made);
     }
+    const parts = upTo(held[0].length).map((c) => s("path", { "data-key": `done ${c}`, fill: "none",
+      stroke: "var(--lc-text)", "stroke-width": 3.5, d: part(c, held[0].length, 18) }));
     for (const k of upTo(n())) {
       const [x, y] = at(k);
       svg.append(s("g", { "data-key": `rank ${k}`, transform: `translate(${x} ${y})` },
@@ -198,8 +217,11 @@ function render({ model, el }) {
         k === rank() ? s("circle", { r: 22, fill: "none", stroke: "var(--lc-text)", "stroke-width": 1.5,
           "stroke-dasharray": "2 3" }) : null,
         // A part of the frame for every chunk of which the rank has the sum of all.
-        held[k].map((sum, c) => s("path", { "data-key": `done ${c}`, fill: "none", stroke: "var(--lc-text)",
-          "stroke-width": 3.5, opacity: members(sum).length === n() ? 1 : 0, d: part(c, held[k].length, 18) })),
+        held[k].map((sum, c) => {
+          const made = parts[c].cloneNode();
+          made.setAttribute("opacity", members(sum).length === n() ? 1 : 0);
+          return made;
+        }),
         label(0, 4, k, { "text-anchor": "middle", style: "fill: var(--lc-on); font-weight: 700" })));
     }
     if (!whole()) {
@@ -238,29 +260,38 @@ function render({ model, el }) {
     return `M${on(a)}A${far} ${far} 0 0 1 ${on(middle)}A${far} ${far} 0 0 1 ${on(b)}`;
   }
 
-  // One place for every rank in every cell: filled where its numbers are in the sum.
-  function drawCell(svg, sum, x, y, wide, fresh) {
-    const within = members(sum);
+  // One place for every rank in every cell: filled where its numbers are in the sum.  Copies, as the tokens are.
+  function cells(wide) {
     const slot = wide / n();
-    for (const k of upTo(n())) {
-      const here = within.includes(k);
-      svg.append(s("rect", { "data-key": k, x: x + k * slot, y, width: slot, height: CELL, fill: here ? "currentColor" : "none",
-        class: mark(k), stroke: "var(--lc-line)", "stroke-width": 0.75 }));
-      if (here && slot > 9) {
-        svg.append(label(x + (k + 0.5) * slot, y + 15, k, { "data-key": `of ${k}`, "text-anchor": "middle", style: "fill: var(--lc-on)" }));
+    const empty = s("g", {}, upTo(n()).map((k) => s("rect", { "data-key": k, x: k * slot, y: 0, width: slot, height: CELL,
+      fill: "none", class: mark(k), stroke: "var(--lc-line)", "stroke-width": 0.75 })));
+    const border = s("rect", { "data-key": "frame", x: -2, y: -2, width: wide + 4, height: CELL + 4, rx: 2, fill: "none",
+      stroke: "var(--lc-text)", "stroke-width": 1.5, "stroke-dasharray": "3 2" });
+    return (sum, x, y, fresh) => {
+      const within = members(sum);
+      const made = empty.cloneNode(true);
+      made.setAttribute("transform", `translate(${x} ${y})`);
+      for (const k of within) {
+        made.children[k].setAttribute("fill", "currentColor");
+        if (slot > 9) {
+          made.append(label((k + 0.5) * slot, 15, k, { "data-key": `of ${k}`, "text-anchor": "middle", style: "fill: var(--lc-on)" }));
+        }
       }
-    }
-    const all = within.length === n();
-    if (all || fresh) {
-      svg.append(s("rect", { "data-key": "frame", x: x - 2, y: y - 2, width: wide + 4, height: CELL + 4, rx: 2, fill: "none",
-        stroke: "var(--lc-text)", "stroke-width": all ? 2.5 : 1.5, "stroke-dasharray": all ? null : "3 2" }));
-    }
+      const all = within.length === n();
+      if (all || fresh) {
+        const around = border.cloneNode();
+        if (all) around.setAttribute("stroke-width", 2.5);
+        if (all) around.removeAttribute("stroke-dasharray");
+        made.append(around);
+      }
+      return made;
+    };
   }
 
   // Rows are ranks, columns chunks; a message goes down a column, from the last row back to the first.
-  function drawMatrix(svg, { left, top, wide }, id) {
-    const held = holdings(algorithm(), n(), step());
-    const before = went ? holdings(algorithm(), n(), step() - 1) : held;
+  function drawMatrix(svg, { left, top, wide }) {
+    const held = heldAfter(step());
+    const before = went ? heldAfter(step() - 1) : held;
     const columns = numChunks(algorithm(), n());
     const room = whole() ? wide - 54 : wide;
     const pitch = room / columns;
@@ -268,6 +299,8 @@ function render({ model, el }) {
     const X = (c) => left + c * pitch;
     const Y = (r) => top + HEAD + r * ROW;
     const narrow = pitch < 56;
+    const made = cells(cell);
+    const arrived = new Set(last().messages.map(({ to, chunk }) => `${to} ${chunk}`));
     for (const c of upTo(columns)) {
       const name = whole() ? "the whole tensor" : narrow ? `c${c}` : `chunk ${c}`;
       svg.append(label(X(c) + cell / 2, top + 12, name, { "text-anchor": "middle" }));
@@ -277,16 +310,16 @@ function render({ model, el }) {
       svg.append(label(left - 8, Y(r) + 15, `rank ${r}`, { "text-anchor": "end",
         style: chosen ? "font-weight: 700; text-decoration: underline" : null }));
       held[r].forEach((sum, c) => {
-        const fresh = last().messages.some(({ to, chunk }) => to === r && chunk === c);
+        const fresh = arrived.has(`${r} ${c}`);
         const comes = fresh && went; // what was there stays until then
-        const box = s("g", comes ? { "data-while": ADDED } : { "data-key": `cell ${r} ${c}` });
+        const box = made(sum, X(c), Y(r), fresh);
         if (comes) {
-          const old = s("g", { "data-while": ADDED, "data-gone": true });
+          const old = made(before[r][c], X(c), Y(r), false);
+          Object.assign(old.dataset, { while: ADDED, gone: "" });
           svg.append(old);
-          drawCell(old, before[r][c], X(c), Y(r), cell, false);
-        }
+          box.dataset.while = ADDED;
+        } else box.dataset.key = `cell ${r} ${c}`;
         svg.append(box);
-        drawCell(box, sum, X(c), Y(r), cell, fresh);
       });
     }
     const messages = s("g", went ? { "data-while": ADDED } : { "data-key": "messages" });
@@ -296,12 +329,12 @@ function render({ model, el }) {
       if (whole()) {
         const [a, b, edge] = [Y(from) + CELL / 2, Y(to) + CELL / 2, X(0) + cell + 4];
         const out = edge + 8 + 36 * Math.abs(to - from) / n();
-        messages.append(arrow([[edge, a], [out, a], [out, b], [edge + 1, b]], id));
+        messages.append(arrow([[edge, a], [out, a], [out, b], [edge + 1, b]]));
       } else if (to > from) {
-        messages.append(arrow([[x, Y(from) + CELL + 2], [x, Y(to) - 3]], id));
+        messages.append(arrow([[x, Y(from) + CELL + 2], [x, Y(to) - 3]]));
       } else { // leaves below, and comes in above
-        messages.append(arrow([[x, Y(from) + CELL + 2], [x, Y(from) + CELL + 16]], id),
-          arrow([[x, Y(0) - 18], [x, Y(0) - 3]], id));
+        messages.append(arrow([[x, Y(from) + CELL + 2], [x, Y(from) + CELL + 16]]),
+          arrow([[x, Y(0) - 18], [x, Y(0) - 3]]));
       }
     }
   }
@@ -311,16 +344,15 @@ function render({ model, el }) {
   const tall = () => HEAD + n() * ROW;
   let top = 0; // of the rows of ranks, as they were drawn last
   const drawSteps = w.stage((svg, width, high) => {
-    const id = uniqueId();
     went = step() === drawn + 1;
     drawn = step();
-    svg.append(arrowhead(id));
+    svg.append(arrowhead());
     const next = beside(width);
     const circle = across(width);
-    drawCircle(svg, [next ? 0 : (width - circle) / 2, next ? (high - circle) / 2 : 0, circle], id);
+    drawCircle(svg, [next ? 0 : (width - circle) / 2, next ? (high - circle) / 2 : 0, circle]);
     const left = next ? circle + 62 : 58;
     top = next ? Math.max(0, (high - tall()) / 2) : circle;
-    drawMatrix(svg, { left, top, wide: width - left - (whole() ? 0 : 2) }, id);
+    drawMatrix(svg, { left, top, wide: width - left - (whole() ? 0 : 2) });
     svg.style.cursor = "pointer";
     return pictured();
   }, {
@@ -413,7 +445,7 @@ function render({ model, el }) {
     : last().messages.map(({ from, to, chunk }) => `rank ${from} sends ${what(chunk)} to rank ${to}`).join("; "));
 
   function rankSentence() {
-    const held = holdings(algorithm(), n(), step())[rank()];
+    const held = heldAfter(step())[rank()];
     const done = held.filter((sum) => members(sum).length === n()).length;
     const out = last().messages.find(({ from }) => from === rank());
     const into = last().messages.find(({ to }) => to === rank());
@@ -473,8 +505,9 @@ function render({ model, el }) {
   }
 
   function redraw() {
-    drawSteps();
+    known.clear();
     drawSent();
+    drawSteps(); // the largest last: a picture that is measured waits for all that was drawn before
     fillMessages();
     w.say(`${stepSentence()} ${rankSentence()}`);
     atEnd = step() >= steps().length;

@@ -154,6 +154,7 @@ function render({ model, el }) {
   const [p, m] = [() => model.get("num_ranks"), () => model.get("micro_batches")];
   const v = () => (which() === "interleaved" ? model.get("chunks") : 1);
   let rows = []; // of the schedule that is shown; none where it is refused
+  let peaks = []; // of its ranks
   let total = 0;
   let busy = false;
   let atEnd = false;
@@ -191,11 +192,12 @@ function render({ model, el }) {
   const lane = () => (v() > 2 ? 14 : v() > 1 ? 17 : 24);
   const pitch = () => v() * lane() + 10;
 
+  const patterns = { B: uniqueId(), W: uniqueId() };
   function fills(svg) {
     const made = {};
     for (const [what, shape] of [["B", s("path", { d: "M-1 6 L6 -1", "stroke-width": 1.6 })],
       ["W", s("circle", { cx: 2.5, cy: 2.5, r: 1.1, fill: "var(--lc-on)" })]]) {
-      const id = uniqueId();
+      const id = patterns[what];
       shape.setAttribute("stroke", what === "B" ? "var(--lc-on)" : "none");
       svg.append(s("defs", {}, s("pattern", { id, width: 5, height: 5, patternUnits: "userSpaceOnUse" }, shape)));
       made[what] = `url(#${id})`;
@@ -203,23 +205,31 @@ function render({ model, el }) {
     return { ...made, I: made.B };
   }
 
-  function block(svg, filled, x, y, wide, action, ahead) {
+  // An action in the picture.  From one moment to the next nearly all look as before: those are copies.
+  let [known, older] = [new Map(), new Map()];
+  function block(filled, x, y, wide, action, ahead) {
+    const look = [x, y, wide, lane(), action.kind, action.i, ahead].join();
+    known.set(look, older.get(look) || makeBlock(filled, x, y, wide, action, ahead));
+    return known.get(look).cloneNode(true);
+  }
+  function makeBlock(filled, x, y, wide, action, ahead) {
     const tall = lane() - 1;
     const gap = wide > 4 ? 1 : 0.3;
     const look = ahead ? { fill: "none", stroke: "currentColor", "stroke-width": wide > 4 ? 1 : 0.6 }
       : { fill: "currentColor" };
     const inset = ahead ? 0.5 : 0;
-    svg.append(s("rect", { x: x + inset, y: y + inset, width: Math.max(0.8, wide - gap - 2 * inset),
+    const made = s("g", {}, s("rect", { x: x + inset, y: y + inset, width: Math.max(0.8, wide - gap - 2 * inset),
       height: tall - 2 * inset, ...look, class: MARKS[action.kind] }));
     if (filled[action.kind] && !ahead) { // told apart without colour, too
-      svg.append(s("rect", { x, y: y + tall - 5, width: wide - gap, height: 5, fill: filled[action.kind] }));
+      made.append(s("rect", { x, y: y + tall - 5, width: wide - gap, height: 5, fill: filled[action.kind] }));
     }
     const text = wide >= 24 && action.i < 100 ? `${action.kind}${action.i}` : String(action.i);
     if (wide > 6.5 * text.length + 3 && lane() > 12) {
-      svg.append(label(x + (wide - gap) / 2, y + tall / 2 + (filled[action.kind] && !ahead ? 1.5 : 4), text,
+      made.append(label(x + (wide - gap) / 2, y + tall / 2 + (filled[action.kind] && !ahead ? 1.5 : 4), text,
         { "text-anchor": "middle",
           style: `font-size: ${lane() > 20 ? 12 : 10}px; ${ahead ? "" : "fill: var(--lc-on)"}` }));
     }
+    return made;
   }
 
   // The ranks side by side, and every micro-batch where it is: it goes from rank to rank, and back.
@@ -271,6 +281,7 @@ function render({ model, el }) {
       return refused(which(), p(), m());
     }
     drawTrack(svg, width);
+    [known, older] = [new Map(), known];
     const filled = fills(svg);
     const x = scale([0, total], [LEFT, width - 6]);
     const one = x(1) - x(0);
@@ -284,14 +295,14 @@ function render({ model, el }) {
       const y = HEAD + r * pitch();
       svg.append(label(LEFT - 6, y + pitch() / 2, `rank ${r}`, { "text-anchor": "end" }),
         s("rect", { x: LEFT, y, width: x(total) - LEFT, height: v() * lane(), fill: "var(--lc-back)" }));
+      const now = running(row);
       for (const action of row) {
         const [a, b] = [x(action.start), x(action.end)];
-        const group = s("g", { "data-key": `${r} ${name(action)}` });
+        const group = block(filled, a, y + action.chunk * lane(), b - a, action, action.start >= moment() && moment() < total &&
+          action !== now);
+        group.dataset.key = `${r} ${name(action)}`;
         svg.append(group);
-        block(group, filled, a, y + action.chunk * lane(), b - a, action, action.start >= moment() && moment() < total &&
-          action !== running(row));
       }
-      const now = running(row);
       if (now && moment() < total) {
         svg.append(s("rect", { "data-key": `now ${r}`, x: x(now.start) - 1.5, y: y + now.chunk * lane() - 1.5,
           width: x(now.end) - x(now.start) + 2, height: lane() + 2, fill: "none", stroke: "var(--lc-text)",
@@ -337,25 +348,25 @@ function render({ model, el }) {
     const drawn = other === which() ? rows : simulate(other, p(), m(), chunks);
     return { drawn, chunks, long: span(drawn) / chunks };
   });
-  let strips = []; // [top, bottom, schedule], for a press
-  const drawAll = w.stage((svg, width) => {
+  // What does not hang on the moment: made when the settings change, or the width.
+  let board = null; // its width, its parts, its words, and its strips: [top, bottom, schedule], for a press
+  function makeBoard(width) {
     const names = Object.keys(NAMES);
     const most = Math.max(...made.map((one) => (one ? one.long : 0)));
     const x = scale([0, most], [2, width - 6]);
     const thin = THIN(p());
-    const now = total ? moment() / v() : 0;
-    strips = [];
+    const [parts, strips] = [[], []];
     const said = names.map((other, k) => {
       const top = 8 + k * (p() * thin + 32);
       const low = top + 20 + p() * thin;
       const one = made[k];
       strips.push([top - 4, low + 8, other]);
       if (other === which()) {
-        svg.append(s("rect", { "data-key": "chosen", x: 0.75, y: top - 6, width: width - 1.5, height: low - top + 13,
+        parts.push(s("rect", { "data-key": "chosen", x: 0.75, y: top - 6, width: width - 1.5, height: low - top + 13,
           rx: 4, fill: "none", stroke: "var(--lc-1)", "stroke-width": 1.5 }));
       }
       const group = s("g", { "data-key": other });
-      svg.append(group);
+      parts.push(group);
       const words = one ? `${show(one.long)} units, bubble ${percent(bubble(one.drawn))}` : "not allowed here";
       const name = width < 420 ? NAMES[other].replace("interleaved 1F1B", "interleaved").replace(" (ZB-H1)", "")
         : NAMES[other];
@@ -377,17 +388,22 @@ function render({ model, el }) {
       }
       return `${NAMES[other]} ${words}`;
     });
-    const bottom = 8 + names.length * (p() * thin + 32) - 8;
+    return { width, parts, strips, said: said.join("; "), x, bottom: names.length * (p() * thin + 32) };
+  }
+  const drawAll = w.stage((svg, width) => {
+    if (board?.width !== width) board = makeBoard(width);
+    svg.append(...board.parts.map((part) => part.cloneNode(true)));
     if (total) {
-      svg.append(line([[x(now), 4], [x(now), bottom]], { stroke: "var(--lc-text)", "stroke-width": 1.5,
+      const now = board.x(moment() / v());
+      svg.append(line([[now, 4], [now, board.bottom]], { stroke: "var(--lc-text)", "stroke-width": 1.5,
         "stroke-dasharray": "5 3" }));
     }
     svg.style.cursor = "pointer";
-    return said.join("; ");
+    return board.said;
   }, { height: () => 8 + 4 * (p() * THIN(p()) + 32), label: "the four schedules on one scale of time" });
   drawAll.picture.addEventListener("click", (event) => {
     const [, y] = within(drawAll.picture, event);
-    const found = strips.find(([top, bottom]) => top <= y && y <= bottom);
+    const found = board.strips.find(([top, bottom]) => top <= y && y <= bottom);
     if (found) w.put("schedule", found[2]);
   });
   w.stages.append(h("p", { class: "sp-small" }, "All four on one scale of time; where a line is pale, its rank waits. Press " +
@@ -398,7 +414,6 @@ function render({ model, el }) {
   w.stages.append(caption);
   const drawLive = w.stage((svg, width) => {
     if (!total) return "nothing";
-    const peaks = rows.map(peak);
     const most = Math.max(...peaks);
     const room = Math.min(26, (width - LEFT - 84) / most);
     rows.forEach((row, r) => {
@@ -450,22 +465,22 @@ function render({ model, el }) {
     return `Bubble: every rank works ${units(work)} units and waits ${units(idle)}, which is ` +
       `${units(idle)}/${units(work)} = ${percent(bubble(rows))} of its work. Formula: ${text} = ${values} = ` +
       `${percent(formula(which(), p(), m(), v()))}. Peak of live micro-batches${v() > 1 ? ", each for one chunk" : ""}: ` +
-      `${listed(rows.map((row) => String(peak(row))))}${p() > 1 ? `, rank 0 to ${p() - 1}` : ""}. ` +
+      `${listed(peaks.map(String))}${p() > 1 ? `, rank 0 to ${p() - 1}` : ""}. ` +
       starved(p(), m());
   }
 
   function fillTables() {
-    tables.now({
+    tables.now(() => ({
       columns: ["rank", "does", "until, units", "live now", "peak", "works, units", "waits, units"],
       rows: rows.map((row, r) => {
         const now = running(row);
         const work = row.reduce((sum, { start, end }) => sum + end - start, 0);
         return [`rank ${r}`, now ? `${WORDS[now.kind]} of micro-batch ${now.i}${v() > 1 ? `, chunk ${now.chunk}` : ""}`
           : moment() >= (row.at(-1)?.end ?? 0) ? "is done" : "waits", now ? units(now.end) : "",
-        live(row, moment()).map(([i, c]) => (v() > 1 ? `${i}.${c}` : i)).join(" ") || "none", String(peak(row)),
+        live(row, moment()).map(([i, c]) => (v() > 1 ? `${i}.${c}` : i)).join(" ") || "none", String(peaks[r]),
         units(work), units(total - work)];
       }),
-    });
+    }));
   }
 
   // What does not hang on the moment.
@@ -486,9 +501,9 @@ function render({ model, el }) {
   }
 
   function redraw() {
-    drawSchedule();
-    drawAll();
     drawLive();
+    drawAll();
+    drawSchedule(); // the largest last: a picture that is measured waits for all that was drawn before
     const rule = refused(which(), p(), m());
     mend.hidden = !rule;
     w.say(rule || sentence());
@@ -506,7 +521,9 @@ function render({ model, el }) {
     const rule = refused(which(), p(), m());
     rows = rule ? [] : simulate(which(), p(), m(), v());
     total = span(rows);
+    peaks = rows.map(peak);
     made = makeAll();
+    board = null;
     chunkControl.range.parentElement.style.display = which() === "interleaved" ? "" : "none";
     model.get("limits").moment.high = slider.range.max = slider.field.max = total;
     slider.range.parentElement.querySelector("label").textContent = v() > 1 ? `moment, units/${v()}` : "moment, units";

@@ -145,7 +145,11 @@ function render({ model, el }) {
     }
     return kept.get(run);
   };
-  const bad = (run) => stretches(look(run).map(([verdict]) => verdict));
+  let found = new Map();
+  const bad = (run) => {
+    if (!found.has(run)) found.set(run, stretches(look(run).map(([verdict]) => verdict)));
+    return found.get(run);
+  };
 
   function tally(run) {
     const all = bad(run);
@@ -372,17 +376,17 @@ function render({ model, el }) {
     drawLoss();
     drawEach();
     drawNorm();
-    every({ columns: ["precautions on", "spikes", "steps", "largest norm", "loss at the end"],
+    every(() => ({ columns: ["precautions on", "spikes", "steps", "largest norm", "loss at the end"],
       rows: order.map((run) => [run.on.length ? run.on.join(" + ") : "all off",
         String(bad(run).filter(([verdict]) => verdict === "spike").length),
         bad(run).map((stretch) => `${span(stretch)}${stretch[0] === "spike" ? "" : " not finite"}`).join(", ") ||
           "none",
-        Math.max(...run.norms.filter((v) => v !== null)), worth(ending(run.losses))]) });
+        Math.max(...run.norms.filter((v) => v !== null)), worth(ending(run.losses))]) }));
     fillValues();
     insight.textContent = insightSentence();
     w.say(sentence());
   }
-  w.on(["watch", "window", "factor", "least_rise"], () => { kept = new Map(); redraw(); });
+  w.on(["watch", "window", "factor", "least_rise"], () => { [kept, found] = [new Map(), new Map()]; redraw(); });
   w.on(["on", "step", "compare"], redraw);
   redraw();
   return w.destroy;

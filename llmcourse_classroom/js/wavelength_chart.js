@@ -90,21 +90,29 @@ function render({ model, el }) {
   const drawClocks = w.stage((svg, wide) => {
     const { across, side, named, radius, high } = grid(wide);
     const thick = named ? 8 : 5;
+    // Copies of one clock: each stands at its place, and what moves in it are angles.
+    const ring = { r: radius, fill: "none" };
+    const arc = { ...ring, stroke: "currentColor", pathLength: 360 };
+    const clock = s("g", {}, s("circle", { ...ring, stroke: "var(--lc-line)" }),
+      s("circle", { ...arc, class: "lc-1", "stroke-width": thick, opacity: 0.5, transform: "rotate(-90)" }),
+      s("circle", { ...arc, "stroke-width": thick / 2.5 }),
+      s("line", { y2: -radius, stroke: "var(--lc-text)", "stroke-width": named ? 2 : 1.2 }));
+    const dashes = (degrees) => `${degrees.toFixed(2)} 720`;
+    const turned = (degrees) => `rotate(${degrees.toFixed(2)})`;
     all.forEach(({ j, before, now, isNew: marked }) => {
-      const [x, y] = [(j % across + 0.5) * side, Math.floor(j / across) * high + side / 2];
-      const at = { cx: x, cy: y, r: radius, fill: "none" };
-      const turned = (degrees) => ({ transform: `rotate(${degrees.toFixed(2)} ${x.toFixed(2)} ${y.toFixed(2)})` });
-      const arc = (from, to, attributes) => s("circle", { ...at, ...attributes, ...turned(from - 90), pathLength: 360,
-        stroke: "currentColor", "stroke-dasharray": `${(to - from).toFixed(2)} 720` });
       const [known, reached] = [before * get("trained"), now * get("wanted")].map((turn) => Math.min(turn * 180 / Math.PI, 360));
-      svg.append(s("g", { "data-key": `pair ${j}` },
-        s("circle", { ...at, stroke: "var(--lc-line)" }),
-        arc(0, known, { class: "lc-1", "stroke-width": thick, opacity: 0.5 }),
-        arc(known, Math.max(known, reached), { class: marked ? "lc-5 lc-new" : "lc-5", "stroke-width": thick / 2.5 }),
-        s("line", { x1: x, y1: y, x2: x, y2: y - radius, ...turned(reached), stroke: "var(--lc-text)",
-          "stroke-width": named ? 2 : 1.2 }),
-        named ? label(x, y + side / 2 + 9, tokens(wavelength(now)), { "text-anchor": "middle" }) : null,
-        named && j % across === 0 ? label(x - radius, y + side / 2 + 23, j ? "" : "tokens for a turn", { style: "fill: var(--lc-muted)" }) : null));
+      const made = clock.cloneNode(true);
+      const [, thickArc, thinArc, hand] = made.children;
+      made.dataset.key = `pair ${j}`;
+      made.setAttribute("transform", `translate(${(j % across + 0.5) * side} ${Math.floor(j / across) * high + side / 2})`);
+      thickArc.setAttribute("stroke-dasharray", dashes(known));
+      thinArc.setAttribute("stroke-dasharray", dashes(Math.max(known, reached) - known));
+      thinArc.setAttribute("transform", turned(known - 90));
+      thinArc.setAttribute("class", marked ? "lc-5 lc-new" : "lc-5");
+      hand.setAttribute("transform", turned(reached));
+      if (named) made.append(label(0, side / 2 + 9, tokens(wavelength(now)), { "text-anchor": "middle" }));
+      if (named && j % across === 0) made.append(label(-radius, side / 2 + 23, j ? "" : "tokens for a turn", { style: "fill: var(--lc-muted)" }));
+      svg.append(made);
     });
     return `${all.length} pairs, the fastest with one turn in ${tokens(wavelength(all[0].now))} tokens, the slowest in ` +
       `${tokens(wavelength(all.at(-1).now))}; thick: angles within the trained length, ${show(get("trained"))}; hand: how far it comes ` +
@@ -122,7 +130,8 @@ function render({ model, el }) {
       yTicks: ticks(0, Math.max(2, 1.1 * get("factor")), 4), xTitle: "pair, from fast to slow", yTitle: "slowed by" }),
     s("line", { "data-key": "factor", x1: box[0], x2: box[2], y1: y(get("factor")), y2: y(get("factor")), stroke: "var(--lc-text)", "stroke-dasharray": "7 4" }),
     line(all.map((pair) => [x(pair.j), y(by(pair))]), { stroke: "currentColor", class: "lc-1", "stroke-width": 2 }),
-    ...all.map((pair) => s("circle", { cx: x(pair.j), cy: y(by(pair)), r: 2.5, fill: "currentColor", class: "lc-1" })));
+    s("path", { d: all.map((pair) => `M${x(pair.j).toFixed(2)} ${y(by(pair)).toFixed(2)}h0`).join(""), stroke: "currentColor",
+      class: "lc-1", "stroke-width": 5, "stroke-linecap": "round" })); // dots
     return `from ${show(by(all[0]), 3)} at the fastest pair to ${show(by(all.at(-1)), 3)} at the slowest; the factor, ` +
       `${show(get("factor"))}, is a dashed line`;
   }, { height: 170, label: "by how much each pair is slowed", lasts: 5 });
@@ -145,13 +154,13 @@ function render({ model, el }) {
   function redraw() {
     if (busy) return;
     all = pairs();
-    drawClocks();
     drawFactor();
-    numbers({
+    drawClocks(); // the largest last: a picture that is measured waits for all that was drawn before
+    numbers(() => ({
       columns: ["pair", "wavelength", "scaled", "slowed by", "turns in the trained length", "new angles"],
       rows: all.map(({ j, before, now, isNew: marked }) => [j, tokens(wavelength(before)), tokens(wavelength(now)),
         (before / now).toFixed(2), show(get("trained") / wavelength(before), 3), marked ? "yes" : "no"]),
-    });
+    }));
     w.say(sentence());
   }
   w.on(NAMES, redraw);

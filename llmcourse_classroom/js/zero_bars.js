@@ -63,7 +63,8 @@ const size = (value) => {
   const [unit, name] = UNITS.find(([least]) => value >= least) || UNITS.at(-1);
   return `${show(value / unit, 3)} ${name}`;
 };
-const whole = (value) => value.toLocaleString("en-US");
+const IN_FULL = new Intl.NumberFormat("en-US"); // made once: that takes long
+const whole = (value) => IN_FULL.format(value);
 const seconds = (value) => (value >= 1 || value === 0 ? `${show(value, 3)} s` : `${show(1000 * value, 3)} ms`);
 const ROW = 46;
 const [LAYERS, RANKS, STRIP] = [3, 4, 14]; // of the picture of a step
@@ -101,8 +102,9 @@ function render({ model, el }) {
   const fits = ({ parameters, ranks, room }, stage) => memory(parameters, ranks, stage) <= room;
 
   // Four fills that differ in more than colour.
-  function fills(svg) {
-    const made = [1, 2, 3, 4].map(() => uniqueId());
+  const fourIds = () => [1, 2, 3, 4].map(() => uniqueId());
+  const ids = { kept: fourIds(), step: fourIds(), sent: fourIds() };
+  function fills(svg, made) {
     const pattern = (i, ...drawn) => s("pattern", { id: made[i], width: 7, height: 7, patternUnits: "userSpaceOnUse",
       class: `lc-${i + 1}` }, ...drawn);
     const ground = () => s("rect", { width: 7, height: 7, fill: "currentColor" });
@@ -130,7 +132,7 @@ function render({ model, el }) {
   const drawKept = w.stage((svg, wide) => {
     const state = now();
     const { parameters, ranks, stage, room } = state;
-    const filled = fills(svg);
+    const filled = fills(svg, ids.kept);
     const most = model.get("zoom") ? 1.3 * room : 1.04 * Math.max(room, memory(parameters, ranks, 0));
     const x = scale([0, most], [8, wide - 10]);
     const bottom = 26 + 4 * ROW;
@@ -201,7 +203,7 @@ function render({ model, el }) {
     const goesOn = before && before[0] === stage && before[1] + 1 === at;
     const [has, had] = [held(stage, LAYERS, at), held(stage, LAYERS, Math.max(0, at - 1))];
     before = [stage, at];
-    const filled = fills(svg);
+    const filled = fills(svg, ids.step);
     const left = 52;
     const layer = (wide - left) / LAYERS;
     const piece = (layer - 10) / RANKS;
@@ -247,7 +249,7 @@ function render({ model, el }) {
   const drawSent = w.stage((svg, wide) => {
     const state = now();
     const { parameters, ranks, stage } = state;
-    const filled = fills(svg);
+    const filled = fills(svg, ids.sent);
     const fill = { "reduce gradients": filled[1], "gather gradients": filled[3], "gather weights": filled[0],
       "gather weights again": filled[0] };
     const x = scale([0, traffic(parameters, ranks, 3) || 1], [8, wide - 10]);
@@ -292,19 +294,23 @@ function render({ model, el }) {
       `${sendSeconds(state, stage)}.`;
   }
 
+  function redrawMoment() {
+    drawStep();
+    w.say(sentence(now()));
+  }
   function redraw() {
     const state = now();
     drawKept();
-    drawStep();
     drawSent();
-    numbers({ columns: ["stage", ...KINDS.map(([kind]) => kind), "in all", "fits", "sent"],
+    numbers(() => ({ columns: ["stage", ...KINDS.map(([kind]) => kind), "in all", "fits", "sent"],
       rows: STAGES.map((each) => [`stage ${each}`, ...kept(state.parameters, state.ranks, each).map(whole),
         whole(memory(state.parameters, state.ranks, each)), fits(state, each) ? "yes" : "no",
-        whole(Math.round(traffic(state.parameters, state.ranks, each)))]) });
-    w.say(sentence(state));
+        whole(Math.round(traffic(state.parameters, state.ranks, each)))]) }));
+    redrawMoment();
   }
   w.on(["stage"], () => { player.stop(); w.put("moment", 0); });
-  w.on(["moment", "preset", "ranks", "stage", "model_parallel", "memory_gb", "link_gb_per_s", "zoom"], redraw);
+  w.on(["moment"], redrawMoment);
+  w.on(["preset", "ranks", "stage", "model_parallel", "memory_gb", "link_gb_per_s", "zoom"], redraw);
   redraw();
   return w.destroy;
 }
