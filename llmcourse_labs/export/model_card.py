@@ -70,6 +70,13 @@ _CORPORA: dict[str, dict[str, str | None]] = {
         "licence": "made by llmcourse itself (Apache-2.0); replayed text has that of its run",
         "limits": "It answers six kinds of tasks, often wrongly; anything else is nonsense to it.",
     },
+    "file": {
+        "language": None,
+        "text": "conversations of whoever tuned it",
+        "held_out": "every tenth conversation",
+        "licence": "that of the conversations; the weights it started from have their own",
+        "limits": "It repeats the views of its sources, and of the model that it started from.",
+    },
     "prepared": {
         "language": None,
         "text": "files of whoever trained it",

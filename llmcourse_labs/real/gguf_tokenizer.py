@@ -12,7 +12,6 @@ from llmcourse.data.tokenizer.encoding import Tokenizer
 from llmcourse_labs.real.tokenizer_parts import QWEN2, SMOLLM, TextEnds, tokenizer_from_parts
 
 PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "dbrx": (LLAMA3, ()),
     "gpt-2": (GPT2, ()),
     "llama-bpe": (LLAMA3, ("whole words",)),
     "dbrx": (LLAMA3, ()),

@@ -188,7 +188,7 @@ def settings_of_model(what: str, conversations: str | Path) -> dict[str, Any]:
         "without": "nothing",
         "model": replace(opened.decoder.config, context_length=context),
         "template": template.source,
-        "template_tokens": tuple(word for pair in template.tokens.items() for word in pair),
+        "template_tokens": json.dumps(template.tokens),
         "corpus": "file",
         "conversations": str(path),
     }
@@ -198,8 +198,7 @@ def template_of(config: TrainConfig) -> Template | None:
     """Return the template that a run writes conversations with; None is the form of our own."""
     if not isinstance(config, TuneConfig) or not config.template:
         return None
-    words = config.template_tokens
-    return Template(config.template, tokens=dict(zip(words[::2], words[1::2], strict=True)))
+    return Template(config.template, tokens=json.loads(config.template_tokens))
 
 
 def write_own_conversations(config: TuneConfig, folder: Path) -> None:

@@ -50,8 +50,8 @@ class TuneConfig(TrainConfig):
     """Folder of the run to fine-tune; or a model of others, whose template is then given."""
     template: str = ""
     """Of a model of others: how it writes conversations, in Jinja."""
-    template_tokens: tuple[str, ...] = ()
-    """Tokens that the template calls by name, a name and a token in turns."""
+    template_tokens: str = ""
+    """Tokens that the template calls by name, as a JSON object."""
     text: Conversations = field(default_factory=Conversations)  # type: ignore[assignment]  # as stage
     lora_rank: int = 0
     """Rank of the thin matrices that are learnt beside every matrix of a block, which itself stays;

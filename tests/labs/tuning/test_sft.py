@@ -174,7 +174,7 @@ def too_short(folder):
 
 REFUSED = {
     "stage = sft needs start": lambda *_: TuneConfig(model=TINY.model, start=""),
-    r"choose from tasks$": lambda *_: TuneConfig.of(**FROM_X, corpus="stories"),
+    r"choose from tasks, file$": lambda *_: TuneConfig.of(**FROM_X, corpus="stories"),
     r"choose from packed$": lambda *_: TuneConfig.of(**FROM_X, order="shuffled"),
     "examples must be 1 or greater": lambda begun, _: begun(examples=0),
     "replay must be below 1": lambda begun, _: begun(replay=1.0),
@@ -208,11 +208,11 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("said", "flags"),
         [
-            ("--start is missing", ["--data", "tasks"]),
-            ("--model.width", ["--start", "BASE", "--model.width", "32"]),
+            ("give --start, the folder of a run, or --model", ["--data", "tasks"]),
+            ("or --model", ["--start", "BASE", "--model.width", "32"]),
             ("--preset", ["--start", "BASE", "--preset", "tiny"]),
             ("--ranks", ["--start", "BASE", "--ranks", "2"]),
-            ("choose from 'tasks'", ["--start", "BASE", "--data", "stories"]),
+            ("--data FILE.jsonl needs --model", ["--start", "BASE", "--data", "stories"]),
             ("Expected", ["--start", "BASE", "--stage", "dpo"]),
             ("holds no run", ["--start", "NOTHING"]),
         ],

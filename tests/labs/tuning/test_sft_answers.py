@@ -225,7 +225,7 @@ class TestTerminal:
             ("the tokenizer lacks", ["--run", "base"]),
             ("tokens must be below 192", ["--run", "chat", "--tokens", "192"]),
             ("temperature must be 0 or greater", ["--run", "chat", "--temperature", "-1"]),
-            ("the following arguments are required: run", []),
+            ("give --run, a folder, or --model", []),
         ],
     )
     def test_bad_input(self, tuned, capsys, said, flags):
