@@ -139,6 +139,7 @@ REFUSED = [
     (lambda: Crawl(1, seed=-1), "seed"),
     # tokenizers
     (lambda: Tokenizer({0: b"a"}, [], {}), "no token for the bytes"),
+    (lambda: Tokenizer(BYTES, [], {}, quirks=["nfc"]), "quirks must be of NFC, missing bytes"),
     (lambda: Tokenizer({**BYTES, -1: b"ab"}, [], {}), "ids must be from 0 to 2,147,483,647"),
     (lambda: Tokenizer({**BYTES, 2**31: b"ab"}, [], {}), "ids must be from 0 to 2,147,483,647"),
     (lambda: Tokenizer(BYTES, [], {END: 255}), "two tokens have the same id"),

@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence, Split
 
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
+from llmcourse.data.tokenizer.encoding import QUIRKS
 from llmcourse.data.tokenizer.files import spell
 from llmcourse_labs.export.huggingface import tokenizer_json
 from llmcourse_labs.real import huggingface_tokenizer
@@ -47,6 +48,9 @@ def test_both_files_and_the_exported_one_give_the_ids_of_tokenizers(kind, tmp_pa
     specials = {with_end[text]: i for text, i in ours.special_tokens.items()}
     plain = {i: token for i, token in ours.vocab.items() if i >= len(SPECIAL)}
     renamed = Tokenizer(plain, ours.merges, specials, ours.pattern, ours.quirks)
+    one_more = [*ours.quirks, next(quirk for quirk in QUIRKS if quirk not in ours.quirks)]
+    other = Tokenizer(plain, ours.merges, specials, ours.pattern, one_more)
+    assert other.fingerprint != renamed.fingerprint
     exported = theirs(tokenizer_json(renamed))
     assert read(tokenizer_json(renamed), tmp_path).fingerprint == renamed.fingerprint
     renamed.save(tmp_path)
