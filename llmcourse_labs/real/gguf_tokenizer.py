@@ -14,7 +14,6 @@ from llmcourse_labs.real.tokenizer_parts import QWEN2, SMOLLM, TextEnds, tokeniz
 PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gpt-2": (GPT2, ()),
     "llama-bpe": (LLAMA3, ("whole words",)),
-    "dbrx": (LLAMA3, ()),
     "qwen2": (QWEN2, ("NFC",)),
     "smollm": (SMOLLM, ()),
 }
