@@ -19,6 +19,8 @@ COMMANDS, ROOT = commands(), Path(__file__).parents[2]
 CURRICULUM = ROOT / "llmcourse_classroom" / "curriculum.json"
 PARTS, LAPS = (json.loads(CURRICULUM.read_text(encoding="utf8"))[n] for n in ("parts", "laps"))
 COURSE = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
+AFTER = {c["number"]: c["after"] for part in PARTS for c in part["chapters"] if "after" in c}
+"""Chapters that can be read right after another, which lies further back than in the laps."""
 DOCUMENTS = build_book.documents()
 IN_TOC = [Path(name).name for name in DOCUMENTS if name.startswith("chapters/")]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
@@ -110,7 +112,8 @@ def test_a_chapter_has_its_title_and_needs_what_comes_before_it_in_the_laps(chap
     assert first_line == f"# {chapter[:2]} {titles[chapter[:2]]}"
     own = [number for lap in LAPS if chapter[:2] in lap["chapters"] for number in lap["chapters"]]
     before = ["00", *LAPS[0]["chapters"], *own]
-    before = before[: before.index(chapter[:2])]
+    after = AFTER.get(chapter[:2])
+    before = before[: before.index(after) + 1 if after else before.index(chapter[:2])]
     text = "\n".join(cell.source for cell in cells_of(chapter))
     needs = text.split("## You need", 1)[1].split("\n## ", 1)[0]
     assert set(re.findall(r"\((\d\d)_\w+\.ipynb\)", needs)) <= set(before)
