@@ -27,6 +27,7 @@ BENCHMARKS = (
     "optimizer",
     "checkpoints",
     "posttraining",
+    "real",
     "live",
     "pages",
     "motion",

@@ -63,6 +63,7 @@ def hugging_face(config: ModelConfig, *, attention: str) -> nn.Module:
             head_dim=config.head_size,
             max_position_embeddings=config.context_length,
             rms_norm_eps=config.norm_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
             tie_word_embeddings=config.tied_head,
             use_cache=False,
             attn_implementation=attention,

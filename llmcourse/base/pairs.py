@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch.utils import flop_counter
 
 # Registered by torch for its own compiler; absent from builds without oneDNN.
@@ -65,21 +66,21 @@ PRODUCTS = choose_products()
 
 
 def matmul_nt(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Return x w^T of two matrices, through oneDNN where `choose_products` found it faster.
+    """Return x w^T, through oneDNN where `choose_products` found it faster.
 
     On an AMD Zen 5 core torch's own product was measured at 105 GFLOP/s where oneDNN, which is part
     of the same torch wheel, reaches 230.  Small products, other dtypes and other devices take
     torch's own.
 
     Args:
-        x: (rows, inner), any strides.
+        x: (..., inner); any strides if it is a matrix, else contiguous.
         w: (columns, inner), any strides.
     """
     if PRODUCTS == "torch" or x.dtype != torch.float32 or x.device.type != "cpu":
-        return x @ w.T
-    if torch.compiler.is_compiling():
-        return _product_as_a_node(x, w)
-    return _product_onednn(x, w)
+        return F.linear(x, w)  # less around the product than x @ w.T: felt with one token
+    rows = x.reshape(-1, x.shape[-1])
+    y = _product_as_a_node(rows, w) if torch.compiler.is_compiling() else _product_onednn(rows, w)
+    return y.view(*x.shape[:-1], w.shape[0])
 
 
 def _product_onednn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -367,7 +367,8 @@ class Transformer(HoldsRotations):
         mask: Bool[Tensor, "*masked T S"] | None = None,
         cache: list[KVCache] | None = None,
         routings: list[Routing] | None = None,
-    ) -> Float[Tensor, "B T V"]:
+        last_only: bool = False,
+    ) -> Float[Tensor, "B t V"]:
         """Return the logits of the next token at every position.
 
         Args:
@@ -378,6 +379,7 @@ class Transformer(HoldsRotations):
                 causal.
             cache: from `new_cache`; it is extended in place.
             routings: every mixture appends here where its router sent the tokens.
+            last_only: leave out all positions but the last one, which is all that writing needs.
 
         Raises:
             ValueError: if the sequence, cached part included, is longer than the context, or a
@@ -390,6 +392,8 @@ class Transformer(HoldsRotations):
         for layer, block in enumerate(self.blocks):
             past = cache[layer] if cache else None
             x_BTD = block(x_BTD, rotations_TJ2, mask=mask, cache=past, routings=routings)
+        if last_only:
+            x_BTD = x_BTD[:, -1:]
         return self.project(self.norm(x_BTD), self.head_weight)
 
     def rotations_of(

@@ -40,8 +40,7 @@ def linear_forward(
 
     The weight is stored with one row per output, as torch and every checkpoint of Llama store it.
     """
-    y_NF = matmul_nt(x_BTD.reshape(-1, x_BTD.shape[-1]), w_FD)
-    return y_NF.view(*x_BTD.shape[:-1], w_FD.shape[0]), LinearSaved(x_BTD, w_FD)
+    return matmul_nt(x_BTD.contiguous(), w_FD), LinearSaved(x_BTD, w_FD)
 
 
 def linear_backward(

@@ -197,7 +197,8 @@ class _Window:
         mask_BTS = (
             _own_mask(self.starts, seen, end, ids_BT.device) if max(self.starts) > first else None
         )
-        return self.model(ids_BT[:, seen:], mask=mask_BTS, cache=self.cache)[:, -1]
+        ids_BT = ids_BT[:, seen:]
+        return self.model(ids_BT, mask=mask_BTS, cache=self.cache, last_only=True)[:, -1]
 
 
 def _own_mask(
