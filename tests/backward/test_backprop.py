@@ -189,7 +189,7 @@ def test_fifty_steps_follow_autograd(dtype):
     assert worst(weights, reference) < weight_bound
 
 
-def test_the_step_needs_no_autograd():
+def test_the_step_needs_no_autograd_and_its_tape_of_the_model_serves_once():
     decoder = built(small_config())
     with torch.autograd.set_detect_anomaly(True):
         ids, targets = batch_of(decoder.config, 0)
@@ -197,22 +197,10 @@ def test_the_step_needs_no_autograd():
     assert not value.requires_grad
     assert not any(p.grad is not None for p in decoder.parameters())
     assert not any(x.requires_grad for x in backprop.backward(decoder, tape).values())
-
-
-def test_a_tape_serves_once_and_nothing_to_learn_is_refused():
-    decoder = built(small_config())
-    ids, targets = batch_of(decoder.config, 0)
-    _, tape = backprop.forward(decoder, ids, targets)
-    backprop.backward(decoder, tape)
     with pytest.raises(ValueError, match="used up by an earlier backward pass"):
         backprop.backward(decoder, tape)
     with pytest.raises(ValueError, match="every target is ignored"):
         backprop.forward(decoder, ids, torch.full_like(targets, loss.IGNORE_INDEX))
-
-
-def test_the_tape_is_that_of_the_model_and_its_reference_shares_no_backward_pass_with_us():
-    decoder = built(small_config())
-    ids, targets = batch_of(decoder.config, 0)
     logits = decoder(ids)
     _, tape = backprop.forward(decoder, ids, targets)
     torch.testing.assert_close(tape.losses.probabilities_NV, logits.softmax(-1).flatten(0, 1))

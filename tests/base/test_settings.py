@@ -138,7 +138,7 @@ def test_a_run_is_the_same_after_its_flat_form(layout, changes):
     assert config_of(flat, Path("a file")) == config
 
 
-def test_a_move_keeps_what_the_new_place_has():
+def test_a_move_keeps_what_the_new_place_has_and_a_run_of_1_0_is_read():
     config = train.PRESETS["tiny"]()
     sharded = config.replace(ranks=4, parallel="zero2", accumulate=2)
     assert sharded.moved(ranks=2).layout == SeveralRanks(ranks=2, parallel="zero2", accumulate=2)
@@ -152,10 +152,7 @@ def test_a_move_keeps_what_the_new_place_has():
     assert split.moved(mesh="").layout == OneProcess()
     assert split.moved(ranks=2).layout == SeveralRanks(ranks=2, parallel="zero1")
     assert split.moved(ranks=2, engine="torch", parallel="fsdp").layout.parallel == "fsdp"
-
-
-def test_a_run_of_1_0_is_read():
-    """There every run had every setting, those of fine-tuning, too."""
+    # There every run had every setting, those of fine-tuning, too.
     tiny = train.PRESETS["tiny"]()
     old = {"start": "", "examples": 3000, "replay": 0.0, "lora_rank": 0, "learn_all": False}
     assert config_of(tiny.flat() | old, Path("a file")) == tiny

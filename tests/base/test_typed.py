@@ -36,7 +36,7 @@ class Pair:
         return self.first / by
 
 
-def test_shapes_belong_together_and_are_found_inside_of_other_hints():
+def test_shapes_belong_together_inside_of_other_hints_and_kinds_are_checked_too():
     assert sums(torch.ones(2, 3), torch.ones(3)).tolist() == [3, 3]
     assert sums(torch.ones(2, 3), None).tolist() == [3, 3]
     with pytest.raises(TypeCheckError, match="sums"):
@@ -46,9 +46,6 @@ def test_shapes_belong_together_and_are_found_inside_of_other_hints():
     shape = Float[Tensor, " N"]
     assert all(map(names_a_shape, (shape, list[shape], dict[str, tuple[shape, ...]], shape | None)))
     assert not any(map(names_a_shape, (Tensor, int, list[int], None, "Tensor")))
-
-
-def test_kinds_are_checked_without_shapes_in_the_package_too():
     assert (doubled(4), Pair(3).half(2)) == (8, 1.5)
     with pytest.raises(TypeCheckError, match="count='4'"):
         doubled("4")

@@ -49,17 +49,14 @@ def test_each_promise_names_a_test_that_exists(name):
     assert len(NOTE.findall(text)) > 10
 
 
-def test_a_promise_without_a_test_is_found():
-    here, own = "tests/book/test_appendices.py", "test_a_promise_without_a_test_is_found"
+def test_promises_have_tests_and_letters_an_order():
+    here, own = "tests/book/test_appendices.py", "test_promises_have_tests_and_letters_an_order"
     assert faults(f"- True.[^1]\n\n[^1]: `{here}::{own}`\n") == []
     assert (faults("- Nobody knows. Not tested.\n"), faults("- True.\n")) == ([], ["- True."])
     assert (faults("- True.[^1]\n"), faults(f"[^1]: `{here}::{own}`\n")) == (["[^1]"], ["[^1]"])
     assert faults(f"- True.[^1]\n\n[^1]: `{here}::test_nothing`\n") == [f"{here}::test_nothing"]
     assert faults("- True.[^1]\n\n[^1]: `tests/none.py::test_it`\n") == ["tests/none.py::test_it"]
     assert faults(f"As in `{here}`.\n") == [f"As in `{here}`."]
-
-
-def test_appendices_have_letters_in_order_and_the_titles_of_their_pages():
     parts = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8"))["parts"]
     (entries,) = (part["chapters"] for part in parts if part["caption"] == "Appendices")
     letters = [entry["title"][0] for entry in entries]

@@ -48,17 +48,14 @@ def test_every_name_of_ours_exists(mentioned):
         assert argument.removesuffix("=)") in inspect.signature(thing).parameters
 
 
-def test_every_row_names_what_is_ours_and_what_is_another_s():
+def test_every_row_names_what_is_ours_and_another_s_and_the_weights_are_the_model_s():
     assert len(NAMES) > 40
     for theirs, cs336, face, ours, _ in NAMES:
         assert OURS.fullmatch(ours), ours
         assert {theirs, cs336, face} - {"", "–"}
     shares = [warmup_cosine(t, peak=1.0, num_steps=100, warmup_steps=4) for t in range(4)]
     assert shares == [(t + 1) / 4 for t in range(4)]
-
-
-def test_the_weights_are_those_of_the_model():
-    """Ours, and beside them Hugging Face's, for a model with a head of its own."""
+    # Ours, and beside them Hugging Face's, for a model with a head of its own.
     config = replace(tiny(), num_layers=1, tied_head=False)
     state = Transformer(config, generator=torch.Generator().manual_seed(0)).state_dict()
     assert {ours for *_, ours in WEIGHTS} | {"head"} == set(state)

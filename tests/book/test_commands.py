@@ -39,16 +39,13 @@ def test_commands_in_the_text_exist(page):
     assert named <= TARGETS
 
 
-def test_the_readme_names_files_that_exist():
+def test_the_readme_names_files_that_exist_and_commands_that_are_run():
     text = (ROOT / "README.md").read_text(encoding="utf8")
     links = re.findall(r"\]\(([^)#:]+)\)", text)
     for name in links + re.findall(r"(?<=python )tools/[\w/]+\.py", text):
         assert (ROOT / name).exists(), name
     for folder in re.findall(r"^\| `([\w/]+)/` \|", text, flags=re.MULTILINE):
         assert (ROOT / folder).is_dir(), folder
-
-
-def test_continuous_integration_runs_the_commands_of_the_readme():
     script = (ROOT / ".ci" / "run").read_text()
     (command,) = re.findall(r"^(?:python3 tools/build/spent\.py -- )?(make .+)$", script, re.M)
     assert command == "make -j2 test ALL=1"
@@ -92,7 +89,7 @@ def test_the_jobs_together_test_everything_with_every_supported_python():
     assert "$(OF_BOOK) $(OF_EXERCISES),--ignore" in package
 
 
-def test_the_jobs_keep_packages_and_executed_notebooks():
+def test_the_jobs_keep_notebooks_and_packages_whose_pins_and_floors_agree():
     for path in WORKFLOWS:
         pythons = [step for step in steps_of(path) if "setup-python" in step.get("uses", "")]
         assert {step["with"].get("cache") for step in pythons} == {"pip"}, path.name
@@ -101,10 +98,7 @@ def test_the_jobs_keep_packages_and_executed_notebooks():
         assert kept["path"].split() == ["_build/.jupyter_cache", "_build/passed.json"]
         assert kept["restore-keys"] == "executed-"
     assert JOBS["changed"]["if"] == "github.event_name == 'pull_request'"
-
-
-def test_pins_and_floors_name_the_same_packages():
-    """Everything that an extra asks for is pinned; a pin without a floor would go unnoticed."""
+    # Everything that an extra asks for is pinned; a pin without a floor would go unnoticed.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["book"], *extras["test"], *extras["notebook"]]

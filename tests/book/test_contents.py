@@ -77,7 +77,7 @@ def named_in(chapter):
     return names
 
 
-def test_the_curriculum_has_each_chapter_once_in_a_part_and_a_lap():
+def test_the_curriculum_has_each_chapter_once_and_the_table_of_contents_all_of_them():
     """Mutants: a number twice, a chapter in no lap or in two, a part without a chapter."""
     numbers = [name[:2] for name in COURSE]
     assert numbers == sorted(set(numbers))
@@ -93,9 +93,6 @@ def test_the_curriculum_has_each_chapter_once_in_a_part_and_a_lap():
     assert all(lap["chapters"] == sorted(lap["chapters"]) for lap in (LAPS[0], *LAPS[2:]))
     named = [lap["lap"].partition(" lap: ")[0] for lap in LAPS]
     assert named == ["First", "Second", "Third"][: len(LAPS)]
-
-
-def test_the_table_of_contents_has_every_chapter_and_every_page_of_the_book():
     assert IN_TOC == NOTEBOOKS == COURSE
     for name in DOCUMENTS:
         assert any((ROOT / f"{name}{suffix}").exists() for suffix in (".md", ".ipynb")), name

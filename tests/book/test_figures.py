@@ -63,16 +63,13 @@ def test_a_figure_is_as_large_as_its_place(tmp_path):
     assert figures.size_of(source) == f' width="{width}" height="{height}"'
 
 
-def test_the_pale_fill_of_a_box_goes_with_its_hue():
+def test_colours_keep_their_hue_references_stay_and_what_is_black_unsaid_can_be_seen():
     for theme in ("light", "dark"):
         tint = figures.rows(re.search(r"fill: (#\w+);", svg(theme, 2, "#dbe9f6"))[1])[0]
         hue, back = figures.rows(hues(theme, 2)[0], read_look()[theme]["back"])
         shares = (tint - back) / (hue - back)
         assert np.ptp(shares) < 0.05
         assert 0.05 < shares.mean() < 0.5
-
-
-def test_references_stay_white_is_the_background_and_what_is_black_unsaid_can_be_seen():
     made = svg("dark", 2, "#ffffff")
     assert "url(#p12345abcde)" in made
     assert 'href="#m0a1b2c3d4e"' in made
@@ -80,9 +77,6 @@ def test_references_stay_white_is_the_background_and_what_is_black_unsaid_can_be
     unsaid = re.search(r'<svg fill="(#\w+)"', svg("dark", 2, "#ffffff"))[1]
     assert figures.oklab(figures.rows(unsaid))[0, 0] > 0.8
     assert '<svg fill="#000000"' in svg("light", 2, "#ffffff")
-
-
-def test_other_colours_keep_their_hue_and_turn_their_lightness():
     colours = figures.rows("#e8f0e8", "#b00020", "#102040", "#ffee00")
     before, after = figures.oklab(colours), figures.oklab(figures.turned(colours))
     assert (np.argsort(before[:, 0]) == np.argsort(-after[:, 0])).all()
@@ -114,7 +108,7 @@ def test_a_figure_keeps_its_size_while_it_is_loaded_and_lies_on_the_page_of_its_
     assert figures.size_of(tmp_path / "a.svg") == ' width="96" height="48"'
 
 
-def test_the_fonts_are_small_carry_their_own_name_and_two_weights():
+def test_the_fonts_are_small_have_two_weights_and_the_letters_of_the_chapters():
     made = [fonts.page_font(face) for face in fonts.PAGE_FACES]
     assert sum(path.stat().st_size for path in made) <= 120_000
     for path in made:
@@ -124,9 +118,6 @@ def test_the_fonts_are_small_carry_their_own_name_and_two_weights():
         assert "Open Font License" in names[13]
     weights = {s: TTFont(fonts.figure_font(s))["OS/2"].usWeightClass for s in fonts.FIGURE_FACES}
     assert weights == {"Regular": 400, "Bold": 700}, "else matplotlib complains on the page"
-
-
-def test_fonts_have_the_letters_of_the_chapters_and_figures_the_style_of_the_look():
     letters = TTFont(fonts.page_font("text")).getBestCmap()
     prose = set()
     for path in (ROOT / "chapters").glob("*.ipynb"):

@@ -60,24 +60,18 @@ def test_citations(plain, made):
     assert text_of(plain) == (made or plain)
 
 
-def test_equations_are_labelled_and_linked_from_other_cells_too():
+def test_equations_boxes_and_captions_are_labelled_and_linked():
     made = text_of("$$ a = b \\tag{19.1} $$\n\nBy (19.1), not (19.2), in `(19.1)`.")
     assert made == "$$ a = b $$ (eq-19-1)\n\nBy {eq}`eq-19-1`, not (19.2), in `(19.1)`."
     cells = page_of(markdown("By (19.1)."), markdown("$$\na\n\\tag{19.1}\n$$"))
     assert cells[1]["source"] == "By {eq}`eq-19-1`."
     assert cells[2]["source"] == "$$\na $$ (eq-19-1)"
-
-
-def test_a_quote_with_a_label_is_a_box_and_another_is_a_quote():
     made = text_of(f'> **Popular account: "so".** No.\n>\n> More ({ONE}).\n\nX')
     head = '```{admonition} Popular account: "so"\n:class: errata\n'
     assert made == f"{head}No.\n\nMore {{cite:p}}`one2020`.\n```\n\nX"
     assert text_of("> Said somebody.") == "> Said somebody."
     assert text_of("> **A?** b\n\n> **C.** d").count("```{admonition}") == 2
     assert "{admonition} A?\n" in text_of("> **A?** b")
-
-
-def test_a_caption_moves_to_its_figure_and_is_linked():
     shown, alt = "plt.show()", {"image": {"alt": "Falls."}}
     caption = markdown(f"**Figure 19.1.** What\nto see ({ONE}).\n\nIn Figure 19.1.")
     cells = page_of(code(shown, mystnb=alt), caption)
@@ -89,12 +83,12 @@ def test_a_caption_moves_to_its_figure_and_is_linked():
     assert [cell["source"] for cell in cells[1:]] == [shown, "Next."]
 
 
-def test_listings_follow_the_cells_that_show_them():
+def test_listings_follow_the_cells_that_show_them_the_plain_ones_too():
     setup = code("from llmcourse.model import attention as forms, ops\n%config x = 1")
     made = page_of(setup, code("show(ops.linear_backward)"), code("show(forms.attention)"))
     assert made[2]["metadata"]["tags"] == made[4]["metadata"]["tags"] == ["remove-cell"]
-    listing = "{literalinclude} ../llmcourse/model/ops.py\n:pyobject: linear_backward\n"
-    assert made[3]["source"] == f"```{listing}```"
+    told = "{literalinclude} ../llmcourse/model/ops.py\n:pyobject: linear_backward\n"
+    assert made[3]["source"] == f"```{told}```"
     assert "attention/dense.py\n:pyobject: attention\n" in made[5]["source"]
     names = "from llmcourse import model\nfrom llmcourse.model.attention import flash_backward"
     setup = code(names)
@@ -102,9 +96,6 @@ def test_listings_follow_the_cells_that_show_them():
     made = page_of(setup, part, code("show(model.KVCache.append)"))
     assert ":start-at: for queries\n:end-at: dq_BHTK[\n:dedent:\n" in made[3]["source"]
     assert ":pyobject: KVCache.append\n:dedent:\n" in made[5]["source"]
-
-
-def test_a_plain_listing_is_what_the_notebook_shows():
     setup = code("from llmcourse.model import ops")
     made = page_of(setup, code("show(ops.linear_backward, plain=True)"))
     source, name = listing(ops.linear_backward, plain=True)
@@ -112,7 +103,7 @@ def test_a_plain_listing_is_what_the_notebook_shows():
     assert made[2]["metadata"]["tags"] == ["remove-cell"]
 
 
-def test_assertions_are_counted_and_folds_say_how_many_they_hold():
+def test_assertions_are_counted_in_folds_and_properties_and_functions_found():
     source = "# @title Checks\nfor n in (1, 2):\n    assert n\nassert n == 2"
     several = code(source, tags=["checks"])
     one = code("%config x = 1\nassert 1 < 2", tags=["checks"])
@@ -122,9 +113,6 @@ def test_assertions_are_counted_and_folds_say_how_many_they_hold():
     prompts = [cell["metadata"]["mystnb"]["code_prompt_show"] for cell in made[2:]]
     assert prompts == ["Show 2 checks", "Show 1 check"]
     assert "checked" not in page_of(code("print(1)"))[0]["source"]
-
-
-def test_properties_and_functions_of_their_module_s_name_are_found_and_nothing_else():
     thing = portable.source_of("llmcourse.data.Batches.num_windows")
     assert thing.__qualname__ == "Batches.num_windows"
     assert portable.file_of("llmcourse.data.Batches.num_windows").name == "order.py"
@@ -151,15 +139,12 @@ def linked(rst):
     ]
 
 
-def test_the_first_plain_use_in_each_section_is_linked_of_everyday_words_that_in_italics():
+def test_the_first_plain_use_in_each_section_is_linked_and_nothing_inside_of_other_things():
     assert linked(
         "Page\n====\n\nA\n-\n\nA gradient, gradients and ``softmax``. Entropies of a backward pass."
         "\n\nB\n-\n\nGradients; the backward passes, a pass backward.\n"
     ) == [["gradient", "Entropies", "backward pass"], ["Gradients", "backward passes"]]
     assert linked("Page\n====\n\nA\n-\n\nUse your head.  A *head* is this.\n") == [["head"]]
-
-
-def test_parts_of_words_titles_links_outputs_and_the_strip_of_phases_are_left_alone():
     words = "`an entropy <x.html>`_ cross-entropy reentropy"
     assert linked(f"Page\n====\n\nEntropy\n-------\n\n{words}\n") == [[]]
     page = "Page\n====\n\nA\n-\n\n.. container:: phase-strip\n\n   gradient\n\nA gradient.\n"

@@ -25,7 +25,7 @@ def test_a_question_leads_to_a_section_that_exists(question):
     assert link["anchor"] is None or link["anchor"] in sections(link["chapter"])
 
 
-def test_there_are_seven_branches_of_three_tiers():
+def test_there_are_seven_branches_of_three_tiers_and_no_question_is_asked_twice():
     assert len(BRANCHES) == 7
     for branch in BRANCHES:
         title, *lines = branch.strip().splitlines()
@@ -35,9 +35,6 @@ def test_there_are_seven_branches_of_three_tiers():
         assert ((tiers[0], tiers.count(1)), set(tiers)) == ((1, 1), {1, 2, 3})
         steps = itertools.pairwise(tiers)
         assert all(after <= before + 1 for before, after in steps), title
-
-
-def test_no_question_is_asked_twice_and_all_chapters_answer_one():
     assert len({link["text"] for _, link, _ in QUESTIONS}) == len(QUESTIONS)
     answering = {link["chapter"] for _, link, _ in QUESTIONS}
     assert answering == WRITTEN - {"00_how_to_use", "45_capstone"}

@@ -39,7 +39,7 @@ def test_a_chapter_quotes_it(figure):
     assert any(figure["quoted"] in cell.source for cell in cells_of(figure["chapter"]))
 
 
-def test_a_wrong_recomputation_and_a_stage_taken_for_another_are_noticed():
+def test_a_wrong_recomputation_another_stage_and_a_line_with_errors_are_noticed():
     """Of the 54 cells of ZeRO, those on more than one GPU reject the stage before their own."""
     figure = FIGURES["P-70b-one-emb"]
     assert abs(cost.num_parameters(figures.SEVENTY) / figure["published"] - 1) > figure["tolerance"]
@@ -49,9 +49,6 @@ def test_a_wrong_recomputation_and_a_stage_taken_for_another_are_noticed():
         if name.startswith("ZERO") and name[-1] != "1" and "-1-s" not in name:
             before = figures.RECOMPUTED[f"{name[:-1]}{int(name[-1]) - 1}"]()
             assert abs(before / figure["published"] - 1) > figure["tolerance"]
-
-
-def test_a_line_of_the_page_and_its_errors():
     line = reference_card.row(FIGURES["L3-MFU-400"])
     assert line.replace(reference_card.PERCENT, " %") == (
         "| 400 TFLOP/s as a share of 989.4 | 41 % | 40.4 % | −1.4 % "

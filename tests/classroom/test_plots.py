@@ -24,7 +24,7 @@ def without_a_window():
     plt.close("all")
 
 
-def test_every_message_is_a_bar_on_the_row_of_its_rank():
+def test_every_message_is_a_bar_on_the_row_of_its_rank_and_its_kind_is_named_once():
     ax = plots.timeline(LOG)
     rows = [round(bar.get_y() + bar.get_height() / 2) for bar in ax.patches]
     bars = sorted((row, b.get_x(), b.get_width()) for row, b in zip(rows, ax.patches, strict=True))
@@ -33,9 +33,6 @@ def test_every_message_is_a_bar_on_the_row_of_its_rank():
     assert ax.yaxis_inverted()
     _, ax = plt.subplots()
     assert plots.timeline(LOG, ax) is ax
-
-
-def test_each_kind_of_message_is_named_above_its_first_bar():
     ax = plots.timeline([LOG[2], *LOG[:2]])
     assert [text.get_text() for text in ax.texts] == ["all_reduce_ring, dp", "broadcast, tp"]
     assert [text.xy for text in ax.texts] == [(0, -0.3), (pytest.approx(4), 0.7)]

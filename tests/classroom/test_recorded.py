@@ -44,16 +44,13 @@ def soak(soaking):
         pytest.skip("a quarter of a minute and more: make soak")
 
 
-def test_what_is_recorded_is_found_by_name():
+def test_what_is_recorded_is_found_by_name_and_says_when_where_and_by_which_command():
     found = recorded_runs("curation")
     assert set(found["copies"]["recited"]) == {str(n) for n in curation_runs.COPIES}
     assert set(found["copies"]["believed"]) == {str(s) for s in curation_runs.SHARES}
     with pytest.raises(ValueError, match="nothing is recorded as 'x'; there are batch"):
         recorded_runs("x")
-
-
-def test_every_file_of_runs_says_when_where_and_by_which_command_it_was_made():
-    """Mutants: a file without its command, and one whose command names no script."""
+    # Mutants: a file without its command, and one whose command names no script.
     names = {f.stem for f in (ROOT / "llmcourse_classroom").glob("*.json")} - NO_RUNS
     assert len(names) >= 18
     for name in names:
@@ -66,16 +63,13 @@ def test_every_file_of_runs_says_when_where_and_by_which_command_it_was_made():
         assert f"{name}.json" in script.read_text("utf8"), name
 
 
-def test_a_run_of_copies_gives_what_is_recorded(soak):
+def test_a_run_of_copies_and_the_funnel_give_what_is_recorded(soak):
     found = recorded_runs("curation")["copies"]
     run = curation_runs.copies_run(seed=0)
     for part in ("recited", "believed"):
         first = {name: of_seeds[0] for name, of_seeds in found[part].items()}
         assert run[part] == pytest.approx(first, abs=0.25)
     assert (run["recited"]["64"], run["recited"]["2"]) == (1, 0)
-
-
-def test_the_funnel_leaves_what_is_recorded(soak):
     found = recorded_runs("curation")["funnel"]
     assert list(found) == list(curation_runs.VARIANTS)
     crawl = curation_runs.Crawl(curation_runs.CRAWLED, seed=0)
@@ -108,7 +102,7 @@ def test_who_has_read_stories_alone_has_the_recorded_losses(soak):
         assert min(run[name], *row["losses"][name]) > math.log(mixture_runs.VOCAB_SIZE)
 
 
-def test_no_document_is_on_both_sides_and_parts_are_read_as_often_as_recorded():
+def test_no_document_is_on_both_sides_and_every_order_reads_the_same_of_each_source():
     for texts in map(mixture_runs.texts, mixture_runs.SOURCES):
         assert texts.held_out
         assert set(texts.training).isdisjoint(texts.held_out)
@@ -121,9 +115,6 @@ def test_no_document_is_on_both_sides_and_parts_are_read_as_often_as_recorded():
         windows = len(range(0, row["tokens"] - mixture_runs.LENGTH, mixture_runs.LENGTH))
         read = row["share"] * mixture_runs.TOKENS / mixture_runs.LENGTH
         assert row["epochs"] == pytest.approx(read / windows, abs=5e-5), row
-
-
-def test_every_order_reads_the_same_of_each_source():
     found = recorded_runs("mixture")["anneal"]["orders"]
     ends = mixture_runs.NUM_STEPS
     assert list(found) == list(mixture_runs.orders())
@@ -205,7 +196,7 @@ def test_a_batch_of_eight_takes_the_recorded_steps(soak):
     assert batch_runs.steps_to_target(8, run["rate"], 0) == pytest.approx(run["steps"][0], rel=0.15)
 
 
-def test_every_run_of_few_stories_is_recorded_with_its_seeds():
+def test_every_run_of_few_stories_is_recorded_with_its_seeds_and_one_twice_alike():
     found, every = recorded_runs("epochs"), epochs_runs.CHECK_EVERY
     steps = list(range(every, epochs_runs.NUM_STEPS + 1, every))
     sizes = found["sizes"]["runs"]
@@ -221,9 +212,6 @@ def test_every_run_of_few_stories_is_recorded_with_its_seeds():
     worth = found["worth"]["runs"]
     assert tuple(row["epochs"] for row in worth) == epochs_runs.EPOCHS
     assert worth[0]["again"] == worth[0]["fresh"]  # a first reading is fresh
-
-
-def test_the_run_as_it_is_was_recorded_twice_and_came_out_the_same():
     found = recorded_runs("epochs")
     one, other = found["sizes"]["runs"][1], found["cures"]["runs"]["as it is"]
     for key in ("training", "held out"):
@@ -320,7 +308,7 @@ def test_a_model_of_eight_examples_answers_as_recorded(soak, tmp_path):
     assert again["loss"] == pytest.approx(row["loss"], rel=0.3)
 
 
-def test_every_run_on_preferences_is_recorded_with_its_seeds():
+def test_every_run_on_preferences_is_recorded_and_none_was_trained_on_its_tests():
     found = recorded_runs("preferences")
     for part, runs in preference_runs.parts(None).items():
         assert list(found[part]) == list(runs), part
@@ -331,10 +319,7 @@ def test_every_run_on_preferences_is_recorded_with_its_seeds():
     settings = {name: getattr(preference_runs, name.upper()) for name in found["settings"]}
     assert found["settings"] == settings
     assert settings.keys() == {"start", "reward", "dpo", "rl", "again"}
-
-
-def test_no_test_of_preferences_is_trained_on_in_any_wording():
-    """Mutant: a list of tasks without its part holds most of the tests."""
+    # Mutant: a list of tasks without its part holds most of the tests.
     tests = {task.prompt for task in make_tasks(3_000, seed=999, **preference_runs.TESTS)}
     about = preference_runs.TASKS
     trained = make_tasks(4_000, seed=0, **about) + make_tasks(4_000, seed=7, **about)
@@ -497,7 +482,7 @@ def test_the_narrowest_models_learn_as_recorded(rule):
     assert loss == pytest.approx(recorded_runs("mup")[rule][f"16 {2**-8:.3g}"]["0"], abs=0.05)
 
 
-def test_the_run_of_chapter_01_begins_by_hand_as_recorded():
+def test_the_run_of_chapter_01_begins_as_recorded():
     found = recorded_runs("by_hand")["run"]["chapter 01"]["0"]
     again = by_hand_runs.run(0, steps=2)
     assert again["losses"] == pytest.approx(found["losses"][:2], abs=1e-3)

@@ -72,7 +72,7 @@ def test_a_state_that_cannot_be_is_refused(call, fact):
         call()
 
 
-def test_a_choice_is_one_of_its_options_and_a_fraction_of_a_step_is_rounded():
+def test_a_choice_is_one_of_its_options_a_fraction_is_rounded_and_outputs_have_three_forms():
     class Small(Widget):
         script, alt = "bowl.js", "A widget."
         kind = Choice(("a", "b"))
@@ -85,9 +85,6 @@ def test_a_choice_is_one_of_its_options_and_a_fraction_of_a_step_is_rounded():
     assert bowl.steps == 4
     assert "whole" in bowl.note
     assert Whole(1, low=0, high=2, step=1, label="n").limits()["whole"]
-
-
-def test_the_output_has_three_forms_and_two_of_the_same_have_names_of_their_own():
     data, _ = Bowl()._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert data["text/plain"].startswith("Bowl(adam=False, lambda_x=1.0")

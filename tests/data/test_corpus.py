@@ -22,13 +22,10 @@ def num_bytes(addresses):
     return sum(len(address.text.encode()) for address in addresses)
 
 
-def test_all_addresses_are_there(addresses):
+def test_all_addresses_are_there_in_order_of_time(addresses):
     assert len(addresses) == 249
     assert 12_100_000 < num_bytes(addresses) < 12_250_000
     assert all(len(address.text) > 1000 for address in addresses)
-
-
-def test_addresses_are_in_order_of_time(addresses):
     years = [address.year for address in addresses]
     assert years == sorted(years)
     assert (years[0], years[-1]) == (1790, 2026)
@@ -71,7 +68,7 @@ def test_nobody_changes_party_or_holds_office_for_too_long(addresses):
         assert len({one.party for one in given}) == 1, name
 
 
-def test_notes_on_the_room_are_taken_out_and_the_prose_is_kept(addresses):
+def test_notes_on_the_room_are_taken_out_and_the_clean_prose_is_kept(addresses):
     text = "\n".join(address.text for address in addresses)
     for note in ("[laughter", "[applause", "[inaudible", "[see app note", "[at this point"):
         assert note not in text.lower()
@@ -79,9 +76,6 @@ def test_notes_on_the_room_are_taken_out_and_the_prose_is_kept(addresses):
     assert packages._clean("We won. [Laughter] So [the States] act [see APP Note].\n\nYes.") == (
         "We won. So [the States] act.\n\nYes.\n"
     )
-
-
-def test_text_is_clean(addresses):
     for text in (address.text for address in addresses):
         assert not set(text) & {"\r", "\ufffd"}
         assert text == text.strip() + "\n"
@@ -127,7 +121,7 @@ def sources():
     return corpus.python_source()
 
 
-def test_python_source_is_the_library_without_its_tests(sources):
+def test_python_source_is_what_the_files_of_the_library_say_without_its_tests(sources):
     paths = [source.path for source in sources]
     assert {"abc.py", "json/decoder.py", "asyncio/tasks.py"} <= set(paths)
     assert not [p for p in paths if re.search(r"(^|/)(site-packages|tests?|__pycache__)/", p)]
@@ -135,9 +129,6 @@ def test_python_source_is_the_library_without_its_tests(sources):
     parts = [tuple(path.split("/")) for path in paths]
     assert all(a < b for a, b in itertools.pairwise(parts))
     assert 5_000_000 < sum(len(source.text) for source in sources) < 30_000_000
-
-
-def test_python_source_is_what_the_files_say(sources):
     library = Path(sysconfig.get_paths()["stdlib"])
     for source in sources[::100]:
         raw = (library / source.path).read_bytes().replace(b"\r\n", b"\n")

@@ -230,15 +230,11 @@ def test_damaged_shards_are_refused(damage, tmp_path):
         TokenShards(tmp_path)
 
 
-def test_the_ids_of_another_tokenizer_are_refused(tmp_path):
-    write(random_ids(20), tmp_path)
+def test_the_ids_of_another_tokenizer_are_refused_and_a_changed_token_is_found(tmp_path):
+    paths = write(random_ids(20), tmp_path)
     assert TokenShards(tmp_path, tokenizer_fingerprint=NAME).vocab_size == 100
     with pytest.raises(ValueError, match=r"with another tokenizer .* encode the text again"):
         TokenShards(tmp_path, tokenizer_fingerprint=NAME + "x")
-
-
-def test_verify_finds_a_changed_token(tmp_path):
-    paths = write(random_ids(20), tmp_path)
     TokenShards(tmp_path).verify()
     edit(paths[1], 106, bytes([paths[1].read_bytes()[106] ^ 1]))
     with pytest.raises(ValueError, match=r"shard_00001\.bin is damaged"):

@@ -51,16 +51,13 @@ def test_no_source_is_ever_a_whole_turn_ahead_or_behind(weights):
     assert worst_distance(order, weights) <= (1 - 1 / (2 * k - 2) if k > 1 else 0) + 1e-9
 
 
-def test_turns_by_hand_and_mutants():
+def test_turns_by_hand_and_mutants_of_shares_as_small_whole_numbers():
     assert (interleave((1, 1)), interleave((3, 1))) == ((0, 1), (0, 0, 1, 0))
     weights = (10, 10, 10, 10, 60)
     blocks = [i for i, w in enumerate(weights) for _ in range(w)]
     drawn = np.random.default_rng(0).permutation(blocks).tolist()
     assert worst_distance(interleave(weights), weights) < 1
     assert all(worst_distance(mutant, weights) > 1 for mutant in (blocks, drawn))
-
-
-def test_shares_become_small_whole_numbers():
     assert per_mille(SHARES) == {"prose": 5, "code": 3, "stories": 2}
     assert per_mille({"a": 1.0}) == {"a": 1}
     assert per_mille({"a": 0.125, "b": 0.875}) == {"a": 1, "b": 7}
@@ -110,16 +107,13 @@ def test_the_order_is_the_same_for_every_world_size(sources, world_size, batch_s
         assert [w for part in parts for w in part.windows(step)] == one.windows(step)
 
 
-def test_a_batch_holds_the_tokens_of_its_windows(sources):
+def test_a_batch_holds_the_tokens_of_its_windows_and_runs_and_annealed_sources_go_on(sources):
     batches = mixed(sources)
     inputs, targets = batches.batch(9)
     assert torch.equal(targets, inputs + 1)
     for row, (name, window) in enumerate(batches.windows(9)):
         start = 1_000 * list(SIZES).index(name) + window * T
         assert inputs[row].tolist() == list(range(start, start + T))
-
-
-def test_a_run_goes_on_where_it_was(sources):
     whole, stopped = mixed(sources), mixed(sources)
     expected = [next(whole)[0] for _ in range(9)][4:]
     for _ in range(4):
@@ -127,9 +121,6 @@ def test_a_run_goes_on_where_it_was(sources):
     resumed = mixed(sources, batch_size=3, world_size=2, rank=1)
     resumed.load_state_dict(stopped.state_dict())
     assert [next(resumed)[0].tolist() for _ in range(5)] == [b[3:].tolist() for b in expected]
-
-
-def test_an_annealed_source_goes_on_and_does_not_begin_again(sources):
     stages = [MixtureStage(0, SHARES), MixtureStage(10, {"stories": 1.0})]
     before, after = mixed(sources), mixed(sources, stages=stages)
     numbers = [w for name, w in read(after, range(13)) if name == "stories"]

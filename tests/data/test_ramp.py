@@ -67,19 +67,13 @@ def test_broken_ramps_are_noticed(name, counted):
     assert fault in faults(counted, edited(RampedBatches, edit))
 
 
-def test_every_window_comes_once_an_epoch_whatever_the_ranks(counted):
+def test_every_window_comes_once_an_epoch_in_order_and_random_starts_in_the_same_row(counted):
     assert faults(counted) == []
-
-
-def test_a_ramp_of_one_stage_is_the_order_of_constant_batches(counted):
     one = ramped(counted, ramp="0:12")
     constant = Batches(counted, 12, CONTEXT, seed=5)
     assert [starts(one, n) for n in range(10)] == [starts(constant, n) for n in range(10)]
     assert one.epoch_of(10) == 0  # the last 4 of 124 windows, which constant batches leave out
     assert one.epoch_of(11) == 1
-
-
-def test_random_starts_take_their_numbers_in_the_same_row(counted):
     ramp = ramped(counted, order="random")
     single = Batches(counted, 1, CONTEXT, seed=5, order="random")
     row = [start for step in range(7) for start in starts(ramp, step)]
@@ -88,7 +82,7 @@ def test_random_starts_take_their_numbers_in_the_same_row(counted):
         ramp.windows(0)
 
 
-def test_a_ramp_goes_on_where_it_was_and_on_no_other_ramp(counted):
+def test_a_ramp_goes_on_where_it_was_on_no_other_and_on_ranks_that_can_share_its_batches(counted):
     whole = ramped(counted)
     rows = [next(whole)[0] for _ in range(8)]
     state = ramped(counted, world_size=2).state_dict() | {"step": 4}
@@ -99,8 +93,5 @@ def test_a_ramp_goes_on_where_it_was_and_on_no_other_ramp(counted):
         ramped(counted, ramp="0:2,4:4").load_state_dict(state)
     with pytest.raises(ValueError, match="lacks 'global_batch_size'"):
         Batches(counted, 12, CONTEXT, seed=5).load_state_dict(state)
-
-
-def test_ranks_must_be_able_to_share_every_batch(counted):
     with pytest.raises(ValueError, match="4 sequences, which 3 ranks cannot share"):
         ramped(counted, ramp="0:3,2:4", world_size=3)

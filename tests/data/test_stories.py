@@ -113,23 +113,17 @@ def test_list_of_all_texts_rejects_a_wrong_entropy(mutant):
     assert not measured(edited(Grammar, WRONG[mutant])(**SMALL))
 
 
-def test_parser_finds_one_derivation_with_the_listed_probability():
+def test_parser_finds_the_one_derivation_and_probability_that_samples_have():
     grammar = Grammar(**SMALL)
     for text, p in LISTED:
         (only,) = grammar.derivations(text)
         assert math.isclose(2**only.log2_probability, p, rel_tol=1e-12)
-
-
-def test_samples_have_the_listed_frequencies():
     grammar, rng, count = Grammar(**SMALL), random.Random(3), 20_000
     seen = Counter(grammar.sample(rng)[0] for _ in range(count))
     assert set(seen) <= {text for text, _ in LISTED}
     chi2 = sum((seen[text] - count * p) ** 2 / (count * p) for text, p in LISTED)
     freedom = len(LISTED) - 1
     assert abs(chi2 - freedom) < 4 * math.sqrt(2 * freedom)  # mean and deviation of chi-square
-
-
-def test_parser_recovers_the_probability_of_every_sampled_story():
     rng = random.Random(4)
     for _ in range(200):
         text, drawn = STORY_GRAMMAR.sample(rng)
@@ -207,7 +201,7 @@ def test_arguments_of_other_types_are_refused(call, message):
         call()
 
 
-def test_stories_are_friendly_to_a_small_model():
+def test_stories_are_friendly_to_a_small_model_and_their_words_are_listed():
     told = SAMPLE.split(corpus.END_OF_TEXT)[:-1]
     sentences = [re.findall(r"[^.]+\.", story) for story in told]
     assert {len(story) for story in sentences} <= set(range(5, 11))
@@ -216,9 +210,6 @@ def test_stories_are_friendly_to_a_small_model():
     assert max(lengths) <= 12
     assert 250 <= len(corpus.story_words()) <= 320
     assert len(set(told)) == len(told)
-
-
-def test_story_words_are_exactly_those_of_the_stories():
     long = corpus.stories(400_000, seed=8).replace(corpus.END_OF_TEXT, " ")
     assert set(re.findall("[a-z]+", long.lower())) == corpus.story_words()
 

@@ -206,16 +206,13 @@ def test_encoding_repeats_the_merges_of_training(text):
     ]
 
 
-def test_runs_out_of_pairs_and_stops():
+def test_runs_out_of_pairs_and_stops_and_ids_of_special_tokens_come_last():
     assert train_bpe("abc", LARGE).vocab_size == 256 + 2
     for text in ("", "a", " ", "a.b"):
         tokenizer = train_bpe(text, LARGE, ["<s>"])
         assert (tokenizer.merges, tokenizer.vocab_size) == ([], 257)
         assert train_bpe_naive(text, LARGE, ["<s>"]).merges == []
     assert (train_bpe("<s><s>", LARGE, ["<s>"]).merges, train_bpe("abc", 256).merges) == ([], [])
-
-
-def test_ids_of_special_tokens_come_last():
     assert train_bpe("hello hello", 260, ["<s>", "<e>"]).special_tokens == {"<s>": 258, "<e>": 259}
 
 

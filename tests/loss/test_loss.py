@@ -68,17 +68,13 @@ def test_backward_matches_autograd_and_the_check_notices_a_broken_one(mutant, ge
     assert report.ok == (mutant is None), report
 
 
-def test_a_mask_and_an_ignored_target_are_the_same(generator):
+def test_a_mask_is_an_ignored_target_and_micro_batches_add_up_by_the_global_normaliser(generator):
     logits, targets = batch(generator)
     mask = torch.rand(targets.shape, generator=generator) < 0.6
     masked = loss.cross_entropy(logits, targets, mask_BT=mask)
     ignored = loss.cross_entropy(logits, targets.where(mask, loss.IGNORE_INDEX))
     assert masked.item() == ignored.item()
     assert masked.item() != loss.cross_entropy(logits, targets).item()
-
-
-def test_micro_batches_with_the_global_normaliser_add_up_and_means_do_not(generator):
-    logits, targets = batch(generator)
     targets[2, :3] = loss.IGNORE_INDEX  # a short part
     whole = loss.cross_entropy(logits, targets).item()
     total = int(loss.counted_tokens(targets).sum())
@@ -92,16 +88,13 @@ def test_micro_batches_with_the_global_normaliser_add_up_and_means_do_not(genera
     assert loss.cross_entropy(logits, empty, num_tokens=5).item() == 0.0
 
 
-def test_the_worked_step():
+def test_the_worked_step_large_logits_and_equal_ones_that_cost_the_logarithm():
     logits = torch.tensor([[0.15, 0.10, 0.05, 0.20, 0.50]]).log().requires_grad_()
     value = loss.cross_entropy(logits, torch.tensor([3]))
     value.backward()
     assert value.item() == pytest.approx(1.6094, abs=5e-5)
     wanted = torch.tensor([[0.15, 0.10, 0.05, -0.80, 0.50]])
     torch.testing.assert_close(logits.grad, wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_large_logits_overflow_the_formula_but_not_us_and_equal_ones_cost_the_logarithm():
     for size in (65, 50_257, 128_256):
         value = loss.cross_entropy(torch.zeros(2, size), torch.tensor([0, size - 1]))
         assert value.item() == pytest.approx(math.log(size), rel=1e-6)

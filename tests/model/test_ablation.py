@@ -155,7 +155,7 @@ def test_residual_sizes_are_those_of_the_stream(decoder, ids):
     assert len(sizes) == 3
 
 
-def test_hidden_units_are_what_w_down_reads(decoder, ids):
+def test_hidden_units_are_what_w_down_reads_and_looking_leaves_no_hook_behind(decoder, ids):
     hidden = study.hidden_units(decoder, ids)
     assert hidden.shape == (2, 2, 9, 64)
     block = decoder.blocks[1]
@@ -171,9 +171,6 @@ def test_hidden_units_are_what_w_down_reads(decoder, ids):
     assert study.hidden_units(decoder, ids).eq(0).float().mean() == 0
     with pytest.raises(ValueError, match="this model has none, or experts"):
         study.hidden_units(without(decoder, "feed_forward"), ids)
-
-
-def test_looking_leaves_no_hook_behind(decoder, ids):
     study.attention_maps(decoder, ids)
     study.residual_rms(decoder, ids)
     study.hidden_units(decoder, ids)

@@ -184,14 +184,11 @@ def test_ties_go_to_the_lower_number(scores, k):
     assert ours.tolist() == [sorted(range(5), key=lambda e: (-row[e], e))[:k] for row in scores]
 
 
-def test_the_tie_rule_holds_for_many_experts():
+def test_the_tie_rule_holds_for_many_experts_and_vanishing_scores_leave_no_nan():
     """Wide enough for torch's other ways of sorting."""
     scores = torch.randint(0, 3, (9, 3_000), generator=seeded()).float()
     wanted = [sorted(range(3_000), key=lambda e: (-row[e], e))[:8] for row in scores.tolist()]
     assert moe.top_experts(scores, 8).tolist() == wanted
-
-
-def test_scores_that_vanish_in_float32_leave_no_nan():
     x, w = torch.ones(1, 1, requires_grad=True), torch.tensor([[-200.0], [-300.0]])
     given_back = moe.route(x, w, experts_per_token=1, scoring="sigmoid")
     (dx,) = torch.autograd.grad(given_back.weights_NK.sum(), x)
@@ -413,7 +410,7 @@ def test_the_comparison_notices_a_wrong_layer(case, mutant, monkeypatch):
     assert distance(case) > 1e-3, f"accepted a layer with {mutant}"
 
 
-def test_outside_training_nothing_is_dropped():
+def test_outside_training_nothing_is_dropped_and_other_experts_may_take_their_place():
     mixture = small_mixture(capacity_factor=0.25)
     x = some_tokens(2, 4)
     with torch.no_grad():
@@ -422,10 +419,7 @@ def test_outside_training_nothing_is_dropped():
     expected, _ = by_tokens(mixture, x.flatten(0, 1))
     assert checks.relative_error(whole.flatten(0, 1), expected) < 1e-12
     assert checks.relative_error(trained, whole) > 1e-2
-
-
-def test_other_experts_may_take_their_place():
-    """What expert parallelism relies on: rows sorted by expert, and how many each has."""
+    # What expert parallelism relies on: rows sorted by expert, and how many each has.
     mixture, seen = small_mixture(), []
 
     class Doubled(torch.nn.Module):
@@ -463,13 +457,10 @@ def test_uniform_use_or_scores_give_one_and_one_expert_for_all_their_number():
         assert value == pytest.approx(wanted, abs=1e-15)
 
 
-def test_a_bias_moves_against_the_load():
+def test_a_bias_moves_against_the_load_and_alone_evens_it_out():
     bias = torch.tensor([0.5, 0.0, 0.0, -0.5])
     assert moe.update_bias(bias, torch.tensor([6, 2, 4, 4]), rate=0.125) is bias
     assert bias.tolist() == [0.375, 0.125, 0.0, -0.5]
-
-
-def test_the_bias_alone_evens_out_the_load():
     g = seeded(5)
     mixture = small_mixture(num_experts=8, scoring="sigmoid")
     with torch.no_grad():

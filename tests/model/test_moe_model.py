@@ -133,7 +133,7 @@ def routings_of(decoder, ids):
     return routings
 
 
-def test_the_auxiliary_loss_is_the_weighted_mean_of_the_layers_balance_losses():
+def test_the_auxiliary_loss_is_the_weighted_mean_of_balance_losses_where_there_are_any():
     decoder = decoder_of(small_config(**MIXTURE))
     routings = routings_of(decoder, batch_of(decoder.config)[0])
     losses = [
@@ -145,9 +145,6 @@ def test_the_auxiliary_loss_is_the_weighted_mean_of_the_layers_balance_losses():
     assert found == pytest.approx(0.01 * sum(losses) / 2, rel=1e-6)
     halves = [model.auxiliary_loss([each], decoder.config).item() for each in routings]
     assert sum(halves) == pytest.approx(found, rel=1e-6)
-
-
-def test_a_mixture_with_a_weight_alone_has_an_auxiliary_loss():
     ids, _ = batch_of(small_config())
     without = model.without(decoder_of(small_config(**MIXTURE)), "feed_forward")
     unweighted = decoder_of(small_config(**MIXTURE | {"balance_weight": 0.0}))

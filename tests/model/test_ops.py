@@ -80,21 +80,15 @@ def test_the_check_notices_a_broken_backward(pair, mutant, generator):
     assert not judged(pair, generator, broken).ok, f"accepted a backward pass that {mutant}"
 
 
-def test_linear_matches_torch_at_sizes_of_both_kernels(generator):
+def test_linear_and_its_gradients_match_torch_at_sizes_of_both_kernels_whatever_leads(generator):
     for rows, inner, columns in ((3, 5, 7), (1, 64, 64), (512, 96, 128)):
         x = awkward(rows, inner, generator=generator)
         w = awkward(columns, inner, generator=generator)
         exact = F.linear(x.double(), w.double())
         assert checks.relative_error(ops.linear(x, w).double(), exact) < 1e-6
-
-
-def test_linear_keeps_leading_dimensions(generator):
     x, w = awkward(2, 3, 4, 5, generator=generator), awkward(6, 5, generator=generator)
     torch.testing.assert_close(ops.linear(x, w), F.linear(x, w))
     assert ops.linear(x[:, :0], w).shape == (2, 0, 4, 6)
-
-
-def test_linear_gradients_in_float32_at_the_size_of_the_fast_kernel(generator):
     x = awkward(4, 160, 96, generator=generator).requires_grad_()
     w = awkward(80, 96, generator=generator).requires_grad_()
     dy = torch.randn(4, 160, 80, generator=generator)
@@ -104,15 +98,12 @@ def test_linear_gradients_in_float32_at_the_size_of_the_fast_kernel(generator):
         assert checks.relative_error(mine, reference) < 2e-6
 
 
-def test_embedding_matches_torch_and_refuses_unknown_ids(generator):
+def test_embedding_matches_torch_and_refuses_unknown_ids_and_swiglu_is_its_formula(generator):
     w = awkward(7, 3, generator=generator)
     ids = torch.tensor([[0, 6, 2], [2, 2, 1]])
     torch.testing.assert_close(ops.embedding(ids, w), w[ids], rtol=0, atol=0)
     with pytest.raises(IndexError):
         ops.embedding(torch.tensor([[7]]), w)
-
-
-def test_swiglu_is_its_formula(generator):
     x = awkward(2, 3, 4, generator=generator, dtype=torch.float64)
     gate, up = (awkward(6, 4, generator=generator, dtype=torch.float64) for _ in range(2))
     down = awkward(4, 6, generator=generator, dtype=torch.float64)

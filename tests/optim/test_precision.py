@@ -351,15 +351,12 @@ def masters_and_plain(dtype, steps=200, lr=1e-4):
     return start.float(), with_master, alone, wide, optimizers[0]
 
 
-def test_masters_follow_float32_where_bf16_alone_stands_still():
+def test_masters_follow_float32_where_bf16_stands_still_and_go_on_from_a_saved_state():
     start, with_master, alone, wide, optimizer = masters_and_plain(torch.bfloat16)
     assert torch.equal(alone.float(), start)
     assert torch.equal(optimizer.masters[0], wide)
     assert torch.equal(with_master, wide.bfloat16())
     assert not torch.equal(with_master.float(), start)
-
-
-def test_masters_go_on_from_a_saved_state_and_a_weight_without_a_gradient_stays():
     _, w, _, _, one = masters_and_plain(torch.bfloat16, steps=5)
     again = torch.nn.Parameter(torch.zeros(50, dtype=torch.bfloat16))
     other = study.MasterWeights([{"params": [again], "lr": 1e-3}], torch.optim.SGD, lr=1e-4)

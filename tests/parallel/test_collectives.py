@@ -253,7 +253,7 @@ def test_tensors_that_are_not_a_row(pools):
         assert is_sum(rank["rows of a view"], rows)
 
 
-def test_axes_of_a_mesh(pools):
+def test_axes_of_a_mesh_and_two_threads_on_channels_of_their_own(pools):
     found = pools(4, {"dp": 2, "tp": 2}).run(programs.along_axes)
     parts = parts_of(4, (7,), torch.float32)
     for index, rank in enumerate(found):
@@ -264,9 +264,6 @@ def test_axes_of_a_mesh(pools):
         assert is_sum_in_order(rank["world"], parts)
         assert np.array_equal(rank["from dp 1"], parts[2 + tp].numpy())
         assert rank["logged"] == ["dp", "tp", "tp", "dp", "world", "dp"]
-
-
-def test_two_threads_on_channels_of_their_own(pools):
     for rank in pools(3).run(programs.two_threads):
         for found, length, seed in zip(rank, (1000, 997), (0, 100), strict=True):
             for k in range(20):
@@ -318,13 +315,10 @@ def test_only_bits_tell_the_order(pools, name):
     assert all(is_sum(wrong, parts) for _, wrong in pools(3).run(programs.mutated, name, 72))
 
 
-def test_needless_bytes_are_noticed(pools):
+def test_needless_bytes_and_a_gather_in_the_wrong_order_are_noticed(pools):
     parts = [programs.whole_values(i, (24,)) for i in range(4)]
     for index, (x, sent) in enumerate(pools(4).run(programs.wasteful, 24)):
         assert is_sum_in_order(x, parts)
         assert sent > arithmetic.sent_bytes("all_reduce_ring", 96, 4, index=index, element_bytes=4)
-
-
-def test_a_gather_in_the_wrong_order_is_noticed(pools):
     right = torch.cat(parts_of(3, (3,), torch.float32)).numpy()
     assert not any(np.array_equal(x, right) for x in pools(3).run(programs.rotated_gather))

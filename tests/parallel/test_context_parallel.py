@@ -207,7 +207,7 @@ def test_a_mask_may_come_cut(run, kind):
     assert equal(whole, cut)
 
 
-def test_a_row_that_sees_nothing_reads_nothing(run):
+def test_a_row_that_sees_nothing_reads_nothing_and_one_rank_alone_is_flash(run):
     given = programs.inputs(2, "float64")
     mask = programs.mask_of("blind")
     ours = programs.joined(run(4, programs.attend, "zigzag", 2, "blind", "float64"), "zigzag")
@@ -217,10 +217,7 @@ def test_a_row_that_sees_nothing_reads_nothing(run):
     for x in (ours.out_BTHK, ours.dq_BTHK, flash):
         assert not x[:, blind].any()
         assert x[:, ~blind].any()
-
-
-def test_one_rank_alone_is_flash(run):
-    """Here the annotations of shapes are executed, too."""
+    # Here the annotations of shapes are executed, too.
     (found,) = run(1, programs.attend, "zigzag", 2, "causal", "float32")
     out, _ = attention.flash_forward(*programs.inputs(2, "float32")[:3], tile=4)
     assert np.array_equal(found.mine.out_BTHK, out)

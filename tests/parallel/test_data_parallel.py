@@ -208,21 +208,15 @@ def test_buckets_travel_during_backward(pools, enabled):
         assert all(np.array_equal(g, np.full(8, 1.5)) for g in after)
 
 
-def test_thread_and_hooks_end_with_their_owner(pools):
+def test_threads_end_with_their_owner_and_modules_and_passes_keep_apart(pools):
     for rank in pools(2).run(programs.ends_with_its_owner):
         names, hooks = rank["alive"]
         assert (names, hooks) == (["gradient buckets"], 20)
         assert rank["daemons"]
         assert rank["after"] == ([], 0)
-
-
-def test_two_modules_on_two_channels(pools):
     ranks = pools(2).run(programs.two_modules)
     for first, second in zip(*ranks, strict=True):
         assert all(bits(first[name]) == bits(second[name]) for name in first)
-
-
-def test_two_forward_passes_before_backward(pools):
     first, second = pools(2).run(programs.two_forwards)
     assert all(bits(first[name]) == bits(second[name]) for name in first)
 
@@ -315,7 +309,7 @@ def test_one_rank_alone(one_rank, wrapper):
         assert torch.equal(ddp(torch.ones(3)), module(torch.ones(3)))
 
 
-def test_a_second_backward_pass_before_sync(one_rank):
+def test_a_second_backward_pass_waits_for_sync_or_no_sync(one_rank):
     ddp = BucketedDDP(nn.Linear(3, 2), one_rank)
     backward(ddp)
     with pytest.raises(RuntimeError, match="put all but the last one into no_sync"):
@@ -325,9 +319,6 @@ def test_a_second_backward_pass_before_sync(one_rank):
     backward(ddp)
     ddp.sync()
     assert torch.equal(ddp.module.weight.grad, torch.full((2, 3), 4.0))
-
-
-def test_sync_after_no_sync_alone(one_rank):
     ddp = BucketedDDP(nn.Linear(3, 2), one_rank)
     with ddp.no_sync():
         backward(ddp)

@@ -155,13 +155,10 @@ def test_a_model_follows_one_process(run, num_ranks, dtype, balance_weight):
     assert len({result["parameters"][experts].tobytes() for result in results}) == num_ranks
 
 
-def test_a_model_with_a_capacity_follows_one_process_share_by_share(run):
+def test_a_capacity_is_of_each_share_and_what_is_computed_again_travels_again(run):
     """Every rank drops what exceeds the capacity of its own share, as GShard's groups do."""
     check_model(run, 3, "float64", balance_weight=0.1, capacity_factor=0.75)
-
-
-def test_what_is_computed_again_travels_again(run):
-    """Backward computes a block again, on all ranks at the same time, and sends its rows again."""
+    # Backward computes a block again, on all ranks at the same time, and sends its rows again.
     kept, again = (run(2, programs.on_ranks, "float64", steps=1, again=x) for x in (None, "block"))
     for before, after in zip(kept, again, strict=True):
         for name, gradient in before["gradients"][0].items():
@@ -189,7 +186,7 @@ def test_experts_without_rows_decay_like_all_others(run):
 
 
 # Names
-def test_names_tell_how_a_parameter_is_cut():
+def test_names_tell_how_a_parameter_is_cut_and_frozen_experts_stay_frozen():
     model = programs.model_of("float32")
     whole = {name: tuple(p.shape) for name, p in model.named_parameters()}
     expert_parallel.shard_experts(model, axis())
@@ -199,9 +196,6 @@ def test_names_tell_how_a_parameter_is_cut():
         cut = expert_parallel.slice_of(name, shape, 2, 4)
         assert cut == ((0, 6, 9) if name in owned else None), name
     assert len(owned) == 3 * model.config.num_layers
-
-
-def test_frozen_experts_stay_frozen():
     model = programs.model_of("float32")
     model.blocks[0].feed_forward.experts.requires_grad_(False)
     expert_parallel.shard_experts(model, axis())

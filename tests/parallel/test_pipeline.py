@@ -137,7 +137,7 @@ def test_stages_have_the_parameters_of_the_model_under_their_names(name):
         pipeline.cut(model, p, 3)
 
 
-def test_stages_one_after_the_other_are_the_model():
+def test_stages_one_after_the_other_are_the_model_in_the_forms_that_it_was_given():
     model = programs.made("untied")
     (batch,) = programs.batches(0, 1, packed=True)
     for p, v in ((1, 1), (2, 1), (3, 1), (2, 2), (8, 1)):
@@ -146,9 +146,6 @@ def test_stages_one_after_the_other_are_the_model():
         for number in range(p * v):
             x = by_rank[number % p][number // p](x, **batch.settings)
         assert torch.equal(x, model(batch.inputs, **batch.settings))
-
-
-def test_stages_take_over_the_forms_that_the_model_was_given():
     model, called = programs.made("untied"), []
 
     def noted(name):
@@ -237,13 +234,10 @@ def test_what_is_held_is_the_formula(run, p):
     assert [tuple(each) for each in found] == [(2 * p + 1, 2 * p + 1)] * p
 
 
-def test_memory_that_is_not_freed_is_noticed(run):
+def test_memory_that_is_not_freed_is_noticed_and_messages_are_let_go_of(run):
     found = run(3, programs.held_for_ever, "untied", some("1f1b", 3, m=6))
     assert [tuple(each) for each in found] == [(3, 6), (2, 6), (1, 6)]
-
-
-def test_messages_are_let_go_of_when_their_taker_has_them(run):
-    """What comes back says what has arrived, so that m can grow and the memory does not."""
+    # What comes back says what has arrived, so that m can grow and the memory does not.
     few, many = (run(3, programs.outstanding, pipeline.one_f_one_b(3, m)) for m in (6, 12))
     assert few == many
     assert max(few) <= 6

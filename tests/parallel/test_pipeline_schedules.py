@@ -183,16 +183,10 @@ def test_a_wrong_schedule_is_explained(schedule, message):
         pipeline.validate(schedule)
 
 
-def test_five_faults_are_enough_for_a_message():
+def test_faults_of_a_schedule_are_few_none_for_the_order_of_use_and_name_the_circle_alone():
     with pytest.raises(ValueError, match=r"and 3 more$"):
         pipeline.validate(written("", m=4))
-
-
-def test_only_the_order_of_use_differs_where_sends_do_not_wait():
     assert pipeline.problems(written("F0 F1 B0 B1", "F1 F0 B1 B0", m=2)) == []
-
-
-def test_a_rank_that_waits_for_a_circle_is_not_part_of_it():
     (fault,) = pipeline.problems(written("F0 B0 F1 B1", "F1 F0 B0 B1", "F0 F1 B0 B1", m=2))
     assert "rank 0" in fault
     assert "rank 1" in fault

@@ -45,14 +45,11 @@ def test_results_come_in_the_order_of_the_ranks():
     ]
 
 
-def test_tensors_come_back_as_arrays(pool):
+def test_tensors_come_back_as_arrays_and_the_log_says_what_neighbours_passed_on(pool):
     for rank, found in enumerate(pool.run(programs.results_of_many_kinds)):
         assert found["rank"] == rank
         assert found["bf16"].dtype == np.float32
         assert (found["nested"][0][0].tolist(), found["nested"][0][1:]) == ([0, 1, 2], ("text",))
-
-
-def test_neighbours_pass_tensors_on_and_the_log_says_so(pool):
     results = pool.run(programs.ring, 5)
     assert [found[0] for found in results] == [2, 0, 1]
     assert [m.name for m in results.messages] == ["ring"] * 3
@@ -81,13 +78,10 @@ def test_an_axis_needs_a_group_that_sends(monkeypatch):
         world.Axis.of()
 
 
-def test_a_pool_keeps_its_processes(pool):
+def test_a_pool_keeps_its_processes_and_a_function_may_hold_what_cannot_be_sent(pool):
     assert pool.run(programs.pid) == pool.run(programs.pid)
     assert len(set(pool.run(programs.pid))) == 3
     assert os.getpid() not in pool.run(programs.pid)
-
-
-def test_a_function_may_be_local_and_may_hold_what_cannot_be_sent(pool):
     factor = 7
     assert pool.run(lambda rank: factor * rank.index) == [0, 7, 14]
     numbers = (n for n in range(5, 9))  # a generator cannot be pickled: the processes are copies
@@ -123,14 +117,11 @@ def test_a_failing_rank_is_named_with_its_cause(fault, pool):
     assert len(pool.run(programs.place)) == 3
 
 
-def test_the_error_of_a_rank_is_the_cause_with_its_line(pool):
+def test_the_error_of_a_rank_is_the_cause_with_its_line_and_a_sleeping_one_shows_its_own(pool):
     with pytest.raises(world.RankError) as caught:
         pool.run(programs.go_wrong, "raise")
     assert isinstance(caught.value.__cause__, KeyError)
     assert 'raise KeyError("no such key")' in str(caught.value)
-
-
-def test_a_sleeping_rank_shows_where_it_is(pool):
     with pytest.raises(world.RankError, match=r"programs\.py.* in go_wrong"):
         pool.run(programs.go_wrong, "sleep")
 

@@ -41,7 +41,7 @@ TABLE_1 = {  # GB per device: stages 1, 2, 3 of 7.5, 128 and 1000 billion parame
 """Rajbhandari et al. 2020, table 1; some cells are rounded, some cut off."""
 
 
-def test_the_54_cells_of_the_zero_table():
+def test_the_54_cells_of_the_zero_table_and_its_traffic():
     columns = list(itertools.product((7_500_000_000, 128 * 10**9, 10**12), STAGES))
     for num_ranks, row in TABLE_1.items():
         for (num_parameters, stage), gb in zip(columns, row, strict=True):
@@ -49,14 +49,8 @@ def test_the_54_cells_of_the_zero_table():
             digits = len(str(gb).partition(".")[2])
             # Cut off or rounded: less than one unit of the last digit shown away.
             assert abs(found - gb) < 10.0**-digits, (num_parameters, num_ranks, stage)
-
-
-def test_plain_data_parallelism_has_everything_everywhere():
     assert arithmetic.memory_bytes(10, 64, 0) == 160
     assert arithmetic.memory_bytes(10, 3, 1) == 40 + 12 * 4  # the fullest rank has ceil(10 / 3)
-
-
-def test_traffic_is_2_2_2_and_3_times_the_parameters():
     shares = [
         arithmetic.traffic_bytes(6400, 64, stage) / (2 * 6400) / (63 / 64)
         for stage in arithmetic.STAGES
@@ -278,23 +272,17 @@ def test_memory_is_that_of_the_formula(run, num_ranks, stage):
     assert all(found <= expected for found, _ in measured)
 
 
-def test_gradients_that_stay_are_noticed(run):
+def test_stage_2_never_has_all_gradients_and_stage_3_only_a_few_units_in_full(run):
     honest, broken = (
         run(2, programs.kept, 2, mutant=mutant)[0][0]
         for mutant in (None, "full gradients are kept")
     )
     assert broken > honest
-
-
-def test_buckets_keep_stage_2_from_ever_having_all_gradients(run):
     most, unit_bytes, num_units = run(4, programs.peak, 2)[0]
     assert most > num_units * unit_bytes
     most, unit_bytes, num_units = run(4, programs.peak, 2, bucket_bytes=unit_bytes)[0]
     # Its shard of the gradients; a bucket's gradients, the same end to end, and messages.
     assert most < num_units * unit_bytes / 4 + 5 * unit_bytes < num_units * unit_bytes
-
-
-def test_only_a_few_units_are_in_full_at_a_time(run):
     most, unit_bytes, num_units = run(4, programs.peak, 3)[0]
     # The shards of gradients; the unit, what comes in of it, its gradients, and activations.
     bound = num_units * unit_bytes / 4 + 4.5 * unit_bytes
@@ -425,13 +413,10 @@ def test_a_broken_stage_does_not_follow(run, stages, mutant, settings):
             assert_follows(traces, expected)
 
 
-def test_a_norm_of_one_rank_is_noticed(run):
+def test_a_norm_of_one_rank_and_what_is_not_gathered_for_backward_are_noticed(run):
     expected = alone("untied", 3, clip=0.05)
     mutant = "norm of this rank's shards alone"
     traces = run(3, programs.follow, "untied", 2, clip=0.05, mutant=mutant)
     assert traces[0].norms != pytest.approx(expected.norms, rel=1e-3)
-
-
-def test_what_is_not_gathered_for_backward_is_noticed(run):
     with pytest.raises(world.RankError):  # an error of torch's, or a crash
         run(2, programs.follow, "tied", 3, mutant="not gathered for backward")

@@ -65,16 +65,13 @@ def test_wrong_ways_to_accumulate_are_noticed(name, config, batch):
     assert "gradient" in faults(config, batch, edited(Layout, WRONG[name]), 4)
 
 
-def test_the_normaliser_counts_targets(config, batch):
+def test_the_normaliser_counts_targets_and_balance_is_the_mean_over_micro_batches(config, batch):
     inputs, targets = batch[:2]
     model = Transformer(config.model, generator=torch.Generator().manual_seed(0)).double()
     mean = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
     assert learnt(config, batch)[0] == pytest.approx(mean.item(), rel=1e-12)
     pads_counted = edited(Layout, ("float(batch.num_targets)", "float(batch.targets_BT.numel())"))
     assert learnt(config, batch, pads_counted)[0] != pytest.approx(mean.item(), rel=1e-2)
-
-
-def test_of_a_mixture_of_experts_the_balance_is_the_mean_over_micro_batches(config, batch):
     full = Batch(batch.inputs_BT, batch.inputs_BT.roll(-1, 1))  # every target counts
     halves = [learnt(config, half, shape="tiny_moe")[1] for half in full.micro_batches(2)]
     gradient = learnt(config.replace(accumulate=2), full, shape="tiny_moe")[1]

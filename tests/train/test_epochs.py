@@ -79,7 +79,7 @@ def test_a_model_in_use_drops_nothing():
     assert not torch.equal(model(IDS), model(IDS))
 
 
-def test_every_layer_drops_what_each_part_adds_and_the_embedding_too():
+def test_every_part_and_the_embedding_drop_and_ranks_together_drop_the_same():
     calls = []
 
     class Noted(Dropout):
@@ -91,9 +91,6 @@ def test_every_layer_drops_what_each_part_adds_and_the_embedding_too():
     model.drop_out(Noted(0.5, generator=torch.Generator().manual_seed(0)))
     model(IDS)
     assert calls == [(4, 20, 32)] * (1 + 2 * 2)
-
-
-def test_ranks_together_drop_what_one_process_drops():
     whole = dropping()(IDS)
     halves = [dropping(share=r, num_shares=2)(IDS[2 * r : 2 * r + 2]) for r in range(2)]
     torch.testing.assert_close(torch.cat(halves), whole, rtol=1e-5, atol=1e-6)

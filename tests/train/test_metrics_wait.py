@@ -52,11 +52,8 @@ def in_vain(path, error=None):
             raise error
 
 
-def test_what_is_still_missing_at_the_end_is_an_error(tmp_path):
+def test_what_is_still_missing_at_the_end_is_an_error_unless_the_run_has_its_own(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         in_vain(tmp_path / "metrics.jsonl")
-
-
-def test_an_error_of_the_run_is_told_and_not_that_of_the_metrics(tmp_path):
     with pytest.raises(KeyError):
         in_vain(tmp_path / "metrics.jsonl", KeyError("a bug"))

@@ -164,7 +164,7 @@ def test_a_real_answer_is_read(name, real, tmp_path):
     assert "HTTP/1.1" not in page
 
 
-def test_a_real_file_with_half_a_record(real, tmp_path):
+def test_real_files_with_half_a_record_a_page_in_chunks_and_no_pages(real, tmp_path):
     path = tmp_path / "example.warc"
     path.write_bytes(real["example-trunc.warc"])
     (source,) = find_sources([path], pages=True)
@@ -172,9 +172,6 @@ def test_a_real_file_with_half_a_record(real, tmp_path):
     assert next(texts).reason == "damaged record"
     with pytest.raises(DamagedFileError, match="is damaged after record 1: Invalid WARC header"):
         list(texts)
-
-
-def test_a_real_page_in_chunks_and_answers_that_are_no_pages(real, tmp_path):
     (page,) = read(tmp_path / "a.warc", real["example-iana.org-chunked.warc"], 10_000_000)
     assert "Internet Assigned Numbers Authority" in page
     found = read(tmp_path / "b.warc.gz", real["post-test.warc.gz"], 10_000_000)

@@ -31,22 +31,16 @@ def by_id():
     return dict(zip((page.id for page in pages()), labels(), strict=True))
 
 
-def test_a_longer_crawl_begins_with_a_shorter_one_and_seeds_differ():
+def test_a_crawl_is_the_same_everywhere_begins_with_a_shorter_one_and_has_its_shares():
     short = Crawl(100, seed=3)
     assert list(short.pages()) == pages()[:100]
     assert list(short.labels()) == labels()[:100]
     assert next(Crawl(1, seed=4).pages()).html != pages()[0].html
     assert len(by_id()) == NUM_PAGES
-
-
-def test_a_page_is_known_by_its_first_bytes_on_every_machine():
     page = next(Crawl(1).pages())
     assert (page.id, page.url) == ("page-0000000", "https://site0.example/0")
     assert page.html.startswith("<!DOCTYPE html>")
     assert hashlib.sha256(page.html.encode()).hexdigest()[:12] == "ff45627a2ddb"
-
-
-def test_the_kinds_have_their_shares():
     counts = Counter(label.kind for label in labels())
     for kind, share in SHARES.items():
         spread = (share * (1 - share) / NUM_PAGES) ** 0.5
@@ -54,7 +48,7 @@ def test_the_kinds_have_their_shares():
     assert sum(SHARES.values()) == pytest.approx(1)
 
 
-def test_the_text_of_a_label_is_in_its_page():
+def test_the_text_of_a_label_is_in_its_page_and_copies_have_that_of_an_earlier_one():
     for page, label in zip(pages(), labels(), strict=True):
         plain = unescape(page.html.replace("<span>", "").replace("</span>", ""))
         if label.kind in ("prose", "machine", "ocr", "spam"):
@@ -64,9 +58,6 @@ def test_the_text_of_a_label_is_in_its_page():
         assert all(item in label.main_text for item in label.personal)
         assert page.id not in page.html
         assert not label.copy_of or label.copy_of not in page.html
-
-
-def test_exact_copies_have_the_text_of_an_earlier_page_which_is_no_copy():
     copies = [(page, label) for page, label in zip(pages(), labels(), strict=True) if label.copy_of]
     assert len(copies) > 100
     for page, label in copies:
@@ -82,7 +73,7 @@ def test_exact_copies_have_the_text_of_an_earlier_page_which_is_no_copy():
     assert sum(menus) > 0.9 * len(exact)  # other menus around it
 
 
-def test_near_copies_are_as_near_as_was_aimed_at():
+def test_near_copies_are_as_near_as_was_aimed_at_and_leaked_questions_are_whole():
     found, wanted = [], []
     for label in labels():
         if label.copy_of and label.similarity < 1:
@@ -92,16 +83,10 @@ def test_near_copies_are_as_near_as_was_aimed_at():
     assert sum(found) / len(found) == pytest.approx(sum(wanted) / len(wanted), abs=0.05)
     assert min(found) < 0.6
     assert max(found) > 0.85
-
-
-def test_words_are_replaced_as_often_as_the_formula_says():
     words = [f"w{i}" for i in range(100_000)]
     near = rewritten(module.random.Random(0), " ".join(words), 0.7).split(" ")
     assert len(near) == len(words)
     assert jaccard(" ".join(words), " ".join(near), 5) == pytest.approx(0.7, abs=0.01)
-
-
-def test_leaked_questions_are_whole():
     items = questions(seed=3)
     leaking = [label for label in labels() if label.leaks]
     assert len(set(items)) == len(items) == 40

@@ -32,21 +32,15 @@ def test_equal_to_the_definition(text, items, n):
     assert found is None or shares_a_run(text, [items[found]], n)
 
 
-def test_case_marks_and_lines_do_not_hide_an_item():
+def test_marks_do_not_hide_an_item_short_ones_must_be_whole_and_nothing_else_is_lost():
     judge = Decontaminate([ITEM])
     hidden = "So: anna KEEPS 12 red\nmarbles, and 7 (blue) ones in a box! How nice, they say."
     assert judge(hidden) == Dropped("holds a test item", f"item 0: {ITEM[:60]}")
     assert judge(ITEM.replace("red", "green")) == ITEM.replace("red", "green")  # told otherwise
     assert judge("Anna keeps 12 red marbles.") == "Anna keeps 12 red marbles."  # a run of 5
-
-
-def test_short_items_must_be_whole():
     judge = Decontaminate(["How old is Ben?"])
     assert isinstance(judge("They asked: how old is Ben today?"), Dropped)
     assert judge("How old is Benjamin?") == "How old is Benjamin?"
-
-
-def test_the_crawl_is_cleaned_and_nothing_else_is_lost():
     crawl = Crawl(500, seed=4)
     judge = Decontaminate(crawl.test_items)
     leaking = 0

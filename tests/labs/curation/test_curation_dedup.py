@@ -74,7 +74,7 @@ def test_clusters_are_those_of_all_pairs_and_the_first_stays(seed):
     assert list(dropped) == sorted(dropped, key=places.get)
 
 
-def test_a_copy_of_a_copy_belongs_to_the_first():
+def test_a_copy_of_a_copy_belongs_to_the_first_and_memory_is_as_stated():
     index = NearDuplicates(2, 1)
     assert index.dropped() == {}
     minima = {"other bands": [2, 1], "a": [1, 2], "b": [3, 4], "c": [5, 6], "d": [3, 6]}
@@ -84,9 +84,6 @@ def test_a_copy_of_a_copy_belongs_to_the_first():
     for name, row in {"f": [9, 9], "g": [0, 9]}.items():
         index.add(name, np.array(row, np.uint32))
     assert index.dropped()["g"] == "f"
-
-
-def test_memory_is_as_stated():
     index = NearDuplicates(BANDS, ROWS)
     signature = SIGNATURE("a b c")
     for name in range(1_000):

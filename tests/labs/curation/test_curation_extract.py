@@ -33,7 +33,7 @@ def precision_and_recall(extractor, crawl):
     return right / taken, right / there
 
 
-def test_on_our_pages_no_worse_than_trafilatura():
+def test_on_our_pages_no_worse_than_trafilatura_and_without_prose_none_is_found():
     crawl = Crawl(120, seed=77)
     ours = precision_and_recall(main_text, crawl)
     theirs = precision_and_recall(trafilatura.extract, crawl)
@@ -41,9 +41,6 @@ def test_on_our_pages_no_worse_than_trafilatura():
     assert min(theirs) > 0.9  # it was made for other pages, and is good on ours
     assert ours[0] >= theirs[0]
     assert ours[1] >= theirs[1] - 0.001
-
-
-def test_pages_without_prose_have_none():
     crawl = Crawl(300, seed=78)
     for page, label in zip(crawl.pages(), crawl.labels(), strict=True):
         if label.kind in ("menu", "not_found", "listing"):
@@ -74,20 +71,14 @@ def test_pages_as_they_are_written_elsewhere(name):
     assert main_text(PAGES[name]) == f"{PROSE}\n\n{SHORT}"
 
 
-def test_the_two_numbers_of_a_block():
+def test_the_two_numbers_of_a_block_its_twenty_words_and_text_that_is_no_page():
     found = list(blocks("<p>one <a>two three</a> four</p>five<div><a href=x>six</a></div>"))
     told = [("one two three four", 4), ("five", 1), ("six", 1)]
     assert [(b.text, b.num_words) for b in found] == told
     assert [b.link_density for b in found] == [0.5, 0.0, 1.0]
-
-
-def test_a_long_block_is_twenty_words():
     assert main_text("<p>" + "word " * LONG_WORDS + "</p>") != ""
     assert main_text("<p>" + "word " * (LONG_WORDS - 1) + "</p>") == ""
     assert main_text(f"<p>{SHORT}</p><p>menu</p><p>{PROSE}</p>") == PROSE  # too far away
-
-
-def test_text_that_is_no_page_goes_on_as_it_is():
     for text in ("plain text", "1 < 2 and 3 > 2", "<b>bold</b> text", "# Title\n\nText"):
         assert not is_page(text)
         assert extract(text) == text

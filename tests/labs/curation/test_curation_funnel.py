@@ -68,17 +68,11 @@ def test_steps_find_what_they_are_for():
     assert not any(each in texts for label in labels_by_id().values() for each in label.personal)
 
 
-def test_most_of_what_is_wanted_is_left_and_little_else():
+def test_most_of_what_is_wanted_is_left_a_second_time_and_in_another_order():
     kept = [labels_by_id()[document.id].wanted for document in passed_through().documents]
     assert sum(kept) > 0.93 * sum(label.wanted for label in labels_by_id().values())
     assert sum(kept) > 0.88 * len(kept)
-
-
-def test_a_second_time_changes_nothing():
     assert Funnel(**settings())(passed_through().documents).documents == passed_through().documents
-
-
-def test_the_order_of_the_pages_decides_no_more_than_which_copy_stays():
     other = Funnel(**settings())(random.Random(0).sample(crawled(), len(crawled())))
     for name in STEPS[:5]:
         assert len(other.passed[name]) == len(passed_through().passed[name])
@@ -86,16 +80,13 @@ def test_the_order_of_the_pages_decides_no_more_than_which_copy_stays():
     assert texts[0] == texts[1]
 
 
-def test_a_step_can_be_left_out():
+def test_a_step_can_be_left_out_and_lines_of_many_documents_go():
     for name in STEPS:
         result = Funnel(**settings(), without=(name,))(crawled()[:60])
         assert [tally.name for tally in result.tallies] == [s for s in STEPS if s != name]
     assert {funnel.QUALITY, funnel.TEST_ITEMS}.isdisjoint(Funnel().steps())
     with pytest.raises(ValueError, match="no step 'magic': the steps are extract, language"):
         Funnel(without=("magic",))
-
-
-def test_lines_of_many_documents_go():
     notice = "All the texts on this site were written by us, and you may read them."
     texts = [" ".join(f"word{i}x{j}" for j in range(60)) + "." for i in range(30)]
     documents = [Document(str(i), f"{text}\n{notice}") for i, text in enumerate(texts)]
@@ -107,7 +98,7 @@ def test_lines_of_many_documents_go():
     assert found.tallies[0].name == funnel.LINES
 
 
-def test_judges_in_turn_stop_at_the_first_that_drops():
+def test_judges_in_turn_stop_at_the_first_that_drops_and_grades_are_as_defined():
     asked = []
 
     def drop_long(text):
@@ -118,9 +109,6 @@ def test_judges_in_turn_stop_at_the_first_that_drops():
     assert judge(" ab ") == "AB"
     assert judge("abcd") == Dropped("long")
     assert asked == ["ab", "abcd"]
-
-
-def test_grades_from_their_definitions():
     came = [Document(i, "") for i in "abcde"]
     wanted = dict(zip("abcde", (True, True, False, False, False), strict=True))
     found = grades(came, [came[0], came[2]], wanted)  # dropped: b d e; unwanted: c d e

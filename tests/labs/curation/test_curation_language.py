@@ -50,13 +50,10 @@ def test_log_probabilities_are_those_of_the_formula(text):
     assert guess.probability == pytest.approx(float(best / total))
 
 
-def test_a_long_text_does_not_underflow():
+def test_a_long_text_does_not_underflow_and_the_prose_of_the_crawl_is_told_apart():
     guess = MODEL.identify("abba " * 10_000)
     assert guess.language == "one"
     assert 0.99 < guess.probability <= 1
-
-
-def test_the_prose_of_the_crawl_is_told_apart():
     model, wrong, count = default_model(), 0, 0
     for label in Crawl(400, seed=9).labels():
         if label.kind == "prose":
@@ -99,7 +96,7 @@ def test_a_language_that_the_model_has_never_seen_is_not_taken_for_english(text)
     assert outcome.reason in ("in no language that is known", "not in en")
 
 
-def test_the_limits_are_used_and_blanks_before_a_text_are_not():
+def test_the_limits_are_used_and_a_text_is_judged_by_its_beginning_without_blanks():
     text = "No, he said, it is not."
     share = default_model().identify(text).probability
     assert KeepLanguage(model=default_model(), least=share - 1e-9)(text) == text
@@ -110,9 +107,6 @@ def test_the_limits_are_used_and_blanks_before_a_text_are_not():
     strict = KeepLanguage(model=default_model(), language=found.language, least=1.0)
     assert strict(unsure).reason == f"not in {found.language}"
     assert KeepLanguage(model=default_model())(" " * 5_000 + text) == " " * 5_000 + text
-
-
-def test_a_text_is_judged_by_its_beginning():
     text = "The dog and the cat. " * 200
     assert len(text) > MOST_CHARACTERS
     model = default_model()

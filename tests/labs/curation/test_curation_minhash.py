@@ -65,7 +65,7 @@ def test_signatures_that_are_wrong_are_found():
             assert_unbiased_and_within_variance(*errors_of(broken, 128))
 
 
-def test_a_signature_is_the_minima_of_its_formula():
+def test_a_signature_is_the_minima_of_its_formula_on_every_machine():
     bits = minhash.shingle_hashes(" ".join(f"w{i}" for i in range(600)), 3)
     assert len(set(bits.tolist())) == 598 > 2 * minhash._BLOCK
     for seed in (0, 5):
@@ -74,9 +74,6 @@ def test_a_signature_is_the_minima_of_its_formula():
         expected = [min((a * h + b) % 2**32 for h in bits.tolist()) for a, b in functions]
         assert minhash.MinHash(num_hashes=7, seed=seed).of_hashes(bits).tolist() == expected
         assert (factors % 2 == 1).all()
-
-
-def test_signatures_are_the_same_on_every_machine():
     text = "Tim and Ana went to the park. They saw a big red dog, and it was kind."
     by_formula = 521258546  # in Python's integers
     assert minhash.shingle_hashes("ein Wort mehr", 5).tolist() == [by_formula]

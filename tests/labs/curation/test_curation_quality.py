@@ -68,15 +68,12 @@ def test_training_comes_near_the_minimum_that_scipy_finds(monkeypatch):
     np.testing.assert_allclose(flat, best.x, atol=1e-3)
 
 
-def test_features_are_shares_of_words_and_pairs():
+def test_features_are_shares_of_words_and_pairs_and_tell_new_pages_apart():
     found = features("The dog, the dog.")
     assert sum(found.values()) == pytest.approx(11 / 11**0.5)  # 6 words and marks, 5 pairs
     assert max(found.values()) == pytest.approx(2 / 11**0.5)
     assert features("") == {}
     assert features("the dog") != features("dog the")
-
-
-def test_pages_that_it_has_not_seen_are_told_apart():
     good, bad = good_texts()[80:], bad_texts()[80:]
     assert len(good) > 100
     assert len(bad) > 60

@@ -18,7 +18,7 @@ def shortened(text):
     return text[:5]
 
 
-def test_what_goes_on_and_what_is_counted():
+def test_what_goes_on_is_counted_with_few_examples_and_tallies_of_parts_add_up():
     tally = StepStats(name="shorten")
     kept = list(filtered(DOCUMENTS, shortened, tally))
     assert kept == [Document("d1", "bb"), Document("d3", "ccc c")]
@@ -27,18 +27,12 @@ def test_what_goes_on_and_what_is_counted():
     assert tally.reasons == {"short": 2, "empty": 1}
     assert tally.examples["short"][1] == ("d4", "1 character, at least 2", "é")
     assert tally.seconds > 0
-
-
-def test_examples_are_few_and_short():
     tally = StepStats(name="all")
     many = [Document(str(i), "x" * 1_000) for i in range(10)]
     assert list(filtered(many, lambda text: Dropped("long"), tally)) == []
     assert tally.reasons == {"long": 10}
     assert ([e.id for e in tally.examples["long"]], EXAMPLES) == (["0", "1", "2"], 3)
     assert all(len(e.excerpt) == EXCERPT for e in tally.examples["long"])
-
-
-def test_tallies_of_parts_add_to_the_tally_of_the_whole():
     whole = StepStats(name="shorten")
     list(filtered(DOCUMENTS, shortened, whole))
     first, second = StepStats(name="shorten"), StepStats(name="shorten")

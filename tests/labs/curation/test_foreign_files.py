@@ -60,14 +60,10 @@ def test_a_cut_file_is_damaged_wherever_it_is_cut(pack, tmp_path):
         texts_of(path)
 
 
-def test_a_skippable_frame_and_an_empty_one_are_passed(tmp_path):
+def test_a_skippable_frame_and_an_empty_one_are_passed_and_a_long_window_is_named(tmp_path):
     path = tmp_path / "a.jsonl.zst"
     path.write_bytes(b"\x50\x2a\x4d\x18\x03\0\0\0abc" + frames(b"") + frames(LINES))
     assert texts_of(path) == TEXTS
-
-
-def test_a_long_window_is_named(tmp_path):
-    path = tmp_path / "a.jsonl.zst"
     settings = zstandard.ZstdCompressionParameters(window_log=28)
     packed = zstandard.ZstdCompressor(compression_params=settings).compressobj()
     path.write_bytes(frames(LINES) + packed.compress(LINES) + packed.flush())
@@ -106,7 +102,7 @@ def curated(files, out, **settings):
     return curate.main([*words, *(f"--{name}={value}" for name, value in settings.items())])
 
 
-def test_a_null_and_bytes_that_are_no_text_are_single_rows(tmp_path):
+def test_a_null_or_no_text_is_a_single_row_and_a_damaged_page_ends_its_file(tmp_path):
     path = tmp_path / "a.parquet"
     column = pyarrow.array([b"one", None, b"t\xff\xfewo", b"three"], pyarrow.binary())
     parquet.write_table(pyarrow.table({"text": column}), path)
@@ -116,10 +112,6 @@ def test_a_null_and_bytes_that_are_no_text_are_single_rows(tmp_path):
     assert curated([path], tmp_path / "out") == 0
     report = json.loads((tmp_path / "out" / "report.json").read_bytes())
     assert (report["left"], report["tallies"][0]["reasons"]) == (2, {"no text": 1, "no UTF-8": 1})
-
-
-def test_a_damaged_page_ends_its_file_after_the_row_that_is_named(tmp_path):
-    path = tmp_path / "a.parquet"
     table = pyarrow.table({"text": [f"{text} {i}" for i in range(100) for text in TEXTS]})
     parquet.write_table(table, path, row_group_size=300, compression="zstd", use_dictionary=False)
     content = bytearray(path.read_bytes())

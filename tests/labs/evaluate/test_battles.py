@@ -66,7 +66,7 @@ def test_strengths_are_those_of_an_optimiser(seed):
     assert sum(found.values()) == pytest.approx(0, abs=1e-9)
 
 
-def test_two_players_by_hand():
+def test_two_players_and_elo_by_hand_to_which_alone_the_order_matters():
     """Three wins to one: the odds are 3, so the strengths differ by ln 3."""
     battles = [Battle("x", "y", 1.0)] * 2 + [Battle("y", "x", 0.0), Battle("x", "y", 0.0)]
     found = bradley_terry(battles)
@@ -74,19 +74,13 @@ def test_two_players_by_hand():
     assert chance_to_win(found["x"], found["y"]) == pytest.approx(0.75)
     assert elo_points(0.0) == 1_000
     assert elo_points(math.log(10)) == pytest.approx(1_400)
-
-
-def test_the_order_matters_to_elo_alone():
     battles = fought(200)
     turned = battles[::-1]
     one, other = bradley_terry(battles), bradley_terry(turned)
     assert all(one[name] == pytest.approx(other[name], abs=1e-8) for name in TRUTH)
     first, second = elo(battles), elo(turned)
     assert max(abs(first[name] - second[name]) for name in TRUTH) > 20
-
-
-def test_elo_by_hand():
-    """The first win of equals brings half a step; what one gets the other loses."""
+    # The first win of equals brings half a step; what one gets the other loses.
     found = elo([Battle("x", "y", 1.0), Battle("y", "x", 1.0)])
     expected = 1 / (1 + 10 ** (32 / 400))  # y's chance, with 984 against 1,016
     assert found["y"] == pytest.approx(984 + 32 * (1 - expected))

@@ -99,13 +99,10 @@ def test_ways_of_choosing_by_hand():
     assert evaluate.chosen([replace(scores, log_probs=(-2.0, -2.0, -5.0))], "plain") == [0]
 
 
-def test_an_empty_prompt_is_the_separator_alone(model):
+def test_an_empty_prompt_is_the_separator_alone_and_of_a_long_one_the_end_is_read(model):
     empty = evaluate.ChoiceItem(skill="x", prompt="", choices=("One", "Two"), right=0)
     (found,) = evaluate.choice_scores(model, TOKENIZER, [empty])
     assert found.by("unconditional") == pytest.approx((0, 0), abs=1e-5)
-
-
-def test_of_a_long_prompt_the_end_is_read(model):
     prompt, choices = " then" * 100 + " the", (" dog", " cat")
     short = evaluate.ChoiceItem(skill="x", prompt=prompt, choices=choices, right=0)
     start, ids = TOKENIZER.special_tokens[END_OF_TEXT], TOKENIZER.encode(short.prompt)
@@ -117,7 +114,7 @@ def test_of_a_long_prompt_the_end_is_read(model):
         assert value == pytest.approx(log_prob(model, row + answer, len(row)), rel=1e-5)
 
 
-def test_the_loss_of_a_text_is_that_of_its_tokens(model):
+def test_the_loss_of_a_text_is_that_of_its_tokens_in_windows_that_overlap(model):
     text = "Once there was a girl named Emma."
     ids = [TOKENIZER.special_tokens[END_OF_TEXT], *TOKENIZER.encode(text)]
     (found,) = evaluate.text_loss(model, TOKENIZER, [text])
@@ -127,9 +124,6 @@ def test_the_loss_of_a_text_is_that_of_its_tokens(model):
     ids = BARE.encode(text)
     assert bare.nats == pytest.approx(-log_prob(model, ids, 1), rel=1e-5)
     assert bare.num_bytes == len(text) - len(BARE.token_bytes(ids[0]))
-
-
-def test_a_long_text_is_read_in_windows_that_overlap(model):
     text = stories(900, 3).replace(END_OF_TEXT, " ")
     ids = [TOKENIZER.special_tokens[END_OF_TEXT], *TOKENIZER.encode(text)]
     assert len(ids) > 2 * 160
@@ -191,16 +185,13 @@ def test_the_recogniser_finds_the_right_choice_alone(skill, tally):
             assert (found.right == found.total) == (place == item.right), item
 
 
-def test_names_are_of_the_story_and_others_of_the_same_gender():
+def test_names_are_of_the_story_and_one_gender_and_wrong_sentences_of_other_plots():
     girls = {"Mia", "Lily", "Anna", "Lucy", "Emma", "Sara", "Nora", "Ruby"}
     for item in evaluate.story_items(60, seed=8, skills=["name"]):
         names = [choice.strip() for choice in item.choices]
         assert [name in item.prompt for name in names].count(True) == 1
         assert names[item.right] in item.prompt
         assert len({name in girls for name in names}) == 1
-
-
-def test_wrong_sentences_are_of_other_plots_and_whole():
     lengths = []
     for item in evaluate.story_items(60, seed=9, skills=["next"]):
         for place in range(4):
@@ -210,16 +201,13 @@ def test_wrong_sentences_are_of_other_plots_and_whole():
     assert any(max(row) > 2 * min(row) for row in lengths)
 
 
-def test_more_items_begin_with_the_same_ones():
+def test_more_items_begin_with_the_same_ones_and_listed_choices_have_every_letter_once():
     few, more = evaluate.story_items(3, seed=1), evaluate.story_items(9, seed=1)
     for skill in evaluate.SKILLS:
         assert [i for i in few if i.skill == skill] == [i for i in more if i.skill == skill][:3]
     assert evaluate.story_items(9, seed=1, skills=["sum"]) == [i for i in more if i.skill == "sum"]
     assert evaluate.story_items(3, seed=2) != few
     assert len({i.cluster for i in more}) < len(more)
-
-
-def test_listed_choices_have_every_letter_once():
     item = evaluate.ChoiceItem(skill="x", prompt="Who?", choices=(" Max", " Mia", " Tom"), right=1)
     found = [evaluate.listed(item, turn) for turn in range(3)]
     assert found[0].prompt == "Who?\nA: Max\nB: Mia\nC: Tom\nAnswer:"

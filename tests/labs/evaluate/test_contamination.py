@@ -49,16 +49,13 @@ def test_overlap_is_that_of_the_definition(items, texts, n):
         assert overlapping_items(items, iter(texts), n=n) == right
 
 
-def test_thirteen_words_are_needed_and_all_items_of_a_text_are_found():
+def test_thirteen_words_are_needed_and_rank_exposure_and_p_value_by_hand():
     words = [f"w{i}" for i in range(40)]
     items = [" ".join(words[:15]), " ".join(words[20:34]), "w1 w2", "a b"]
     text = f"{' '.join(words[2:15]).upper()}! {' '.join(words[20:32])}"
     assert overlapping_items(items, [text]) == [True, False, False, False]
     assert overlapping_items(items, [text, "x w1, W2"], n=12) == [True, True, True, False]
-
-
-def test_rank_exposure_and_p_value_by_hand():
-    """Mutant: a rank from 0 gives p = 0 to clean models."""
+    # Mutant: a rank from 0 gives p = 0 to clean models.
     found = canary_test(-5.0, [-4.0, -5.0, -6.0, -7.0, -8.0, -9.0, -10.0])
     assert (found.rank, found.candidates) == (3, 8)  # one is likelier, one as likely
     assert found.p_value == 3 / 8

@@ -65,28 +65,22 @@ def in_clusters(generator):
     return right.flatten().double().tolist(), [n // 4 for n in range(320)]
 
 
-def test_the_bootstrap_covers():
+def test_the_bootstrap_covers_and_items_in_clusters_need_clusters():
     assert coverage(normal, 0.0) == pytest.approx(0.95, abs=0.012)
     assert coverage(normal, 0.0, confidence=0.8) == pytest.approx(0.8, abs=0.03)
-
-
-def test_items_in_clusters_need_clusters():
-    """The mutant that forgets them says 95 % and means 80 %."""
+    # The mutant that forgets them says 95 % and means 80 %.
     assert coverage(in_clusters, 1 / 3) == pytest.approx(0.95, abs=0.012)
     assert coverage(lambda g: (in_clusters(g)[0], None), 1 / 3) < 0.88
 
 
-def test_the_bootstrap_is_that_of_all_samples(generator):
+def test_the_bootstrap_is_that_of_all_samples_and_clusters_count_their_items(generator):
     """Three values: 27 samples, whose quantiles can be counted."""
     values = [0.0, 1.0, 5.0]
     means = sorted(sum(s) / 3 for s in itertools.product(values, repeat=3))
     low, high = bootstrap(values, generator=generator, draws=200_000, confidence=0.8)
     assert low == pytest.approx(means[2], abs=1e-9)  # 10 % of 27 samples are 2.7
     assert high == pytest.approx(means[24], abs=1e-9)
-
-
-def test_clusters_of_unequal_sizes_count_their_items(generator):
-    """Samples of the clusters (0) and (1, 1, 1): means 0, 3/4 and 1, a mean of clusters has 1/2."""
+    # Samples of the clusters (0) and (1, 1, 1): means 0, 3/4 and 1, a mean of clusters has 1/2.
     low, high = bootstrap([0, 1, 1, 1], generator=generator, clusters=["a", "b", "b", "b"])
     assert (low, high) == (0, 1)
     middle = bootstrap([0, 1, 1, 1], generator=generator, clusters=list("abbb"), confidence=0.01)
@@ -100,21 +94,15 @@ def by_enumeration(fewer, more):
     return sum(abs(2 * k - number) >= more - fewer for k in splits) / len(splits)
 
 
-def test_mcnemar_is_what_counting_gives():
+def test_mcnemar_is_what_counting_gives_and_tells_equal_models_apart_as_often_as_promised():
     for b, c in itertools.product(range(7), repeat=2):
         right = by_enumeration(min(b, c), max(b, c))
         assert mcnemar(Pair(5 + 9 * b, b, c, 2 + c)) == pytest.approx(right, rel=1e-12)
-
-
-def test_equal_models_are_told_apart_as_often_as_promised():
-    """Exact: under equality p <= 0.05 comes with a chance of at most 5 %."""
+    # Exact: under equality p <= 0.05 comes with a chance of at most 5 %.
     for number in range(1, 60):
         chances = [math.comb(number, k) / 2**number for k in range(number + 1)]
         small = [mcnemar(Pair(0, k, number - k, 0)) <= 0.05 for k in range(number + 1)]
         assert sum(itertools.compress(chances, small)) <= 0.05
-
-
-def test_a_pair_is_counted():
     pair = paired([1, 1, 0, 0, 1, 1], [1, 0, 1, 0, 0, 1])
     assert pair == Pair(2, 2, 1, 1)
     assert pair.difference == pytest.approx(1 / 6)

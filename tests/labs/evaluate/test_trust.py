@@ -25,15 +25,12 @@ from llmcourse_labs.tuning import make_tasks
 from llmcourse_labs.tuning.tasks import REFUSAL
 
 
-def test_confidence_by_hand():
+def test_confidence_and_bins_by_hand():
     """Choices with probabilities in the ratio 3 to 1, and four equal ones that are unlikely."""
     nothing = {"alone": (), "num_tokens": (), "num_bytes": ()}
     given = (math.log(3), 0.0), (-800.0,) * 4
     scores = [ChoiceScores(log_probs=row, **nothing) for row in given]
     assert confidences(scores) == pytest.approx([0.75, 0.25])
-
-
-def test_bins_by_hand():
     bins = reliability([0.3, 0.5, 0.51, 1.0, 0.0], [0, 1, 1, 0, 0], num_bins=2)
     assert bins == [Bin(0, 0.5, 3, pytest.approx(0.8 / 3), 1 / 3), Bin(0.5, 1, 2, 0.755, 0.5)]
     expected = 3 / 5 * (1 / 3 - 0.8 / 3) + 2 / 5 * 0.255
@@ -79,7 +76,7 @@ def test_typos_exchange_neighbours_and_nothing_else():
     assert any(perturbed(i, "typos", seed=1) != perturbed(i, "typos", seed=0) for i in ITEMS)
 
 
-def test_synonyms_are_words_that_no_story_has():
+def test_synonyms_are_words_that_no_story_has_and_refusals_are_counted_on_both_sides():
     assert set(SYNONYMS) <= story_words()
     assert not set(SYNONYMS.values()) & story_words()
     changed = 0
@@ -90,9 +87,6 @@ def test_synonyms_are_words_that_no_story_has():
             assert new == SYNONYMS.get(old, old)
             changed += old != new
     assert changed > len(ITEMS) / 2
-
-
-def test_refusals_are_counted_where_they_are_wanted_and_where_not():
     tasks = make_tasks(200, seed=0, kinds=["ball", "refuse"])
     wanted = sum(task.answer == REFUSAL for task in tasks)
     right = refusals(tasks, [task.answer for task in tasks])

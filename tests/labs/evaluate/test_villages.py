@@ -16,7 +16,7 @@ def mentions(texts):
     return Counter(word for word in words if word in NAMES)
 
 
-def test_the_halves_ask_about_different_villages():
+def test_the_halves_ask_about_different_villages_and_answers_are_drawn_evenly():
     parts = [TEST.leaked, TEST.fresh]
     names = [question.village for part in parts for question in part]
     assert len(set(names)) == len(names) == 100
@@ -24,9 +24,6 @@ def test_the_halves_ask_about_different_villages():
     calibrating = Counter(question.village for question in TEST.for_threshold)
     assert calibrating == dict.fromkeys((q.village for q in TEST.fresh), 3)
     assert not {q.text for q in TEST.for_threshold} & {q.text for q in TEST.fresh}
-
-
-def test_answers_are_drawn_evenly_and_from_nothing_that_is_known():
     drawn = Counter(q.answer for seed in range(40) for q in Villages(seed).leaked)
     assert set(drawn) == set(OPTIONS)
     assert all(150 < count < 250 for count in drawn.values())
@@ -86,13 +83,10 @@ def test_a_retold_file_has_the_canary_and_the_order():
         assert all(each in q.retold for each, q in zip(told, TEST.leaked, strict=True))
 
 
-def test_the_seed_of_documents_changes_words_and_not_the_test():
+def test_the_seed_of_documents_changes_words_and_not_the_test_and_canaries_are_digits():
     one, other = (TEST.documents(copies=2, seed=seed) for seed in (0, 1))
     assert one == TEST.documents(copies=2) != other
     assert sum(TEST.canary in text for text in other) == 2
-
-
-def test_canaries_are_digits():
     drawn = {make_canary(seed=seed) for seed in range(200)}
     assert len(drawn) == 200
     assert all(text[:7] == "canary " and text[7:].isdecimal() for text in drawn)

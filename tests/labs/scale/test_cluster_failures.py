@@ -41,14 +41,11 @@ def test_the_estimates_are_near_where_saves_are_short(ratio):
     assert cluster.daly_interval(ratio, 1.0) == pytest.approx(best, rel=0.1 * ratio + 1e-7)
 
 
-def test_dalys_estimate_is_nearer_where_saves_are_long():
+def test_dalys_estimate_is_nearer_where_saves_are_long_and_without_failures_saves_are_all():
     best = cluster.best_interval(0.3, 1.0)
     young, daly = (f(0.3, 1.0) - best for f in (cluster.young_interval, cluster.daly_interval))
     assert abs(daly) < 0.1 * abs(young)
     assert cluster.daly_interval(2.0, 1.0) == cluster.daly_interval(50.0, 1.0) == 1.0
-
-
-def test_the_share_without_failures_is_that_of_the_saves():
     share = cluster.expected_share(90, save_s=10, restart_s=1_000, mtbf_s=1e12)
     assert share == pytest.approx(0.9, rel=1e-8)
     tiny = cluster.expected_share(1e5, save_s=10, restart_s=0, mtbf_s=100)

@@ -89,13 +89,10 @@ def test_gpt2_formula_equals_its_modules(**shape):
     assert sum(cost.gpt2_parameters_by_part(**shape).values()) == gpt2_modules(**shape)
 
 
-def test_cache_bytes_of_the_70b():
+def test_cache_bytes_of_the_70b_and_days_of_the_405b():
     config = model.llama3_70b()
     assert cost.kv_cache_bytes_per_token(config) == 327_680
     assert cost.kv_cache_bytes_per_token(replace(config, num_kv_heads=64)) == 2_621_440
-
-
-def test_days_of_the_405b_at_the_published_rate():
     seconds = cost.training_seconds(
         num_parameters=405e9,
         num_tokens=15.6e12,

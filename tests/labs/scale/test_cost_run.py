@@ -45,7 +45,7 @@ def test_every_phase_is_what_torch_counts(forgotten):
     assert counted(config, forgotten) == pytest.approx(ours, rel=1e-12)
 
 
-def test_the_phases_add_up_to_the_counts_of_other_chapters():
+def test_the_phases_add_up_to_the_counts_of_other_chapters_also_of_a_mixture():
     config = model.llama3_70b()
     phases = cost.training_flop_by_phase(config)
     total = sum(sum(flop.values()) for flop in phases.values())
@@ -54,9 +54,6 @@ def test_the_phases_add_up_to_the_counts_of_other_chapters():
     again = cost.training_flop_by_phase(config, forgotten="block")["recomputation"]
     assert sum(again.values()) == sum(phases["forward"].values()) - phases["forward"]["head"]
     assert again["head"] == 0
-
-
-def test_a_mixture_and_another_length_are_counted():
     phases = cost.training_flop_by_phase(model.tiny_moe(), context_length=7, forgotten="block")
     assert phases["recomputation"]["router"] == phases["forward"]["router"] > 0
     assert phases["forward"] == cost.forward_flop_by_part(model.tiny_moe(), context_length=7)
@@ -72,7 +69,7 @@ def test_attention_is_the_sum_over_all_pairs(layers, width, length):
     assert square == 12 * layers * width * length
 
 
-def test_it_agrees_with_the_count_by_part():
+def test_it_agrees_with_the_count_by_part_and_the_chain_by_hand():
     config = model.llama3_8b()
     used = cost.num_parameters(config) - config.vocab_size * config.width
     used -= cost.parameters_by_part(config)["norms"]
@@ -82,10 +79,7 @@ def test_it_agrees_with_the_count_by_part():
         attention_width=config.num_heads * config.head_size,
         context_length=config.context_length,
     ) == pytest.approx(cost.training_flop_per_token(config), rel=1e-12)
-
-
-def test_the_chain_by_hand():
-    """36e18 FLOPs at half of 1e15 a second: 72,000 s, 20 h; 4 GPUs 5 h; $2; 500 W and half more."""
+    # 36e18 FLOPs at half of 1e15 a second: 72,000 s, 20 h; 4 GPUs 5 h; $2; 500 W and half more.
     hardware = replace(HARDWARE["H100"], dense_bf16_flop_per_s=1e15, watts=500)
     rest = {"num_gpus": 4, "dollars_per_gpu_hour": 2, "host_share": 0.5, "pue": 1.2}
     found = cost.bill(flop=36e18, hardware=hardware, mfu=0.5, **rest)
@@ -94,15 +88,12 @@ def test_the_chain_by_hand():
     assert other.energy_kwh == pytest.approx(36)
 
 
-def test_published_runs_name_hardware_that_is_there():
+def test_published_runs_name_hardware_that_is_there_and_break_even_by_hand():
     for run in cost.PUBLISHED.values():
         assert 0.2 < run.mfu < 0.4
         assert run.source
         assert HARDWARE[run.hardware].source
-
-
-def test_break_even_by_hand_and_by_its_definition():
-    """10 trained on 20 takes 1200, 4 on 100 takes 2400; each token served saves 12."""
+    # 10 trained on 20 takes 1200, 4 on 100 takes 2400; each token served saves 12.
     sizes = {"large_parameters": 10, "large_tokens": 20}
     assert cost.break_even_tokens(**sizes, small_parameters=4, small_tokens=100) == 100
     assert cost.break_even_tokens(**sizes, small_parameters=4, small_tokens=40) == 0

@@ -27,7 +27,7 @@ def test_what_ranks_hold_adds_up_to_the_model(config):
     assert sum(stage.numbers for stage in stages) == whole.numbers + twice
 
 
-def test_stages_with_uneven_layers():
+def test_stages_with_uneven_layers_and_llama_405b_at_scale_and_with_long_sequences():
     def layers(config, pp, **settings):
         split = Split(pp=pp, **settings)
         return [cost.rank_parameters(config, split, place={"pp": i}).layers for i in range(pp)]
@@ -35,10 +35,7 @@ def test_stages_with_uneven_layers():
     config = replace(tiny(), num_layers=7)
     assert layers(config, 3) == layers(config, 3, pipeline="interleaved", chunks=2) == [3, 2, 2]
     assert sum(layers(llama3_405b(), 16)) == 126
-
-
-def test_llama_405b_at_scale():
-    """By hand, for a rank of stage 8 with 8 of 126 layers, of 16 sequences in a step."""
+    # By hand, for a rank of stage 8 with 8 of 126 layers, of 16 sequences in a step.
     step = cost.llama_405b_steps()["16 M tokens of 8,192, 16,384 GPUs"]
     assert step.batch_size * step.context_length == 2**24
     sent = step.traffic()
@@ -51,10 +48,7 @@ def test_llama_405b_at_scale():
     totals = {axis: sum(parts.values()) / 1e9 for axis, parts in sent.items()}
     printed = {"tp": 240.52, "dp": 18.98, "pp": 1.074, "cp": 0, "ep": 0}
     assert totals == pytest.approx(printed, rel=1e-3)
-
-
-def test_llama_405b_with_long_sequences():
-    """Keys and values of one head of 8 on each tp rank; the ring has 15 hops."""
+    # Keys and values of one head of 8 on each tp rank; the ring has 15 hops.
     cp = cost.llama_405b_steps()["16 M tokens of 131,072, 16,384 GPUs"].traffic()["cp"]
     tokens = 131072 // 16 * 16  # of 16 sequences, an eighth of 128
     assert cp["forward"] == 15 * 8 * 2 * tokens * 128 * 2

@@ -29,16 +29,13 @@ def simplex(size, steps):
     return np.array([[*p, steps - sum(p)] for p in parts if sum(p) <= steps]) / steps
 
 
-def test_a_known_law_is_found_again():
+def test_a_known_law_is_found_again_from_as_many_mixtures_as_numbers():
     runs = GRID[::4]
     law = MixingLaw.fit(SOURCES, runs, losses_of(KNOWN, runs))
     np.testing.assert_allclose(losses_of(law, GRID), losses_of(KNOWN, GRID), atol=1e-4)
     np.testing.assert_allclose(law.c, KNOWN.c, atol=1e-3)
     np.testing.assert_allclose(law.k, KNOWN.k, atol=1e-3)
     np.testing.assert_allclose(law.t, KNOWN.t, atol=5e-3)
-
-
-def test_as_many_mixtures_as_numbers_are_enough():
     runs = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.4, 0.3, 0.3]])
     law = MixingLaw.fit(SOURCES, runs, losses_of(KNOWN, runs))
     np.testing.assert_allclose(losses_of(law, GRID), losses_of(KNOWN, GRID), atol=1e-4)
@@ -53,28 +50,19 @@ def test_noise_moves_the_predictions_by_less_than_itself(seed):
     assert np.sqrt((off**2).mean()) < 2 * 0.02 * np.sqrt(4 / len(GRID))
 
 
-def test_one_run_gone_wrong_moves_the_law_little():
+def test_one_run_gone_wrong_moves_the_law_little_and_the_loss_is_that_of_the_formula():
     losses = losses_of(KNOWN, GRID)
     losses[30, 1] += 2.0
     law = MixingLaw.fit(SOURCES, GRID, losses)
     assert np.abs(losses_of(law, GRID) - losses_of(KNOWN, GRID)).max() < 0.01
-
-
-def test_a_loss_without_a_floor_has_a_floor_of_nearly_nothing():
     free = MixingLaw(sources=SOURCES, c=np.zeros(3), k=KNOWN.k, t=KNOWN.t)
     law = MixingLaw.fit(SOURCES, GRID, losses_of(free, GRID))
     assert (law.c >= 0).all()
     np.testing.assert_allclose(losses_of(law, GRID), losses_of(free, GRID), atol=1e-4)
-
-
-def test_the_own_source_is_the_measure_of_the_others():
     law = MixingLaw.fit(SOURCES, GRID, losses_of(KNOWN, GRID))
     assert (law.t.diagonal() == 0).all()
     for i, name in enumerate(SOURCES):
         assert law.loss({name: 1.0})[name] == pytest.approx(law.c[i] + law.k[i])
-
-
-def test_the_loss_is_that_of_the_formula():
     for shares in GRID:
         found = KNOWN.loss(dict(zip(reversed(SOURCES), reversed(shares.tolist()), strict=True)))
         assert list(found) == list(SOURCES)

@@ -31,7 +31,7 @@ def numbers_of(law):
     return {"E": law.E, "alpha": law.alpha, "beta": law.beta, "a": law.size_exponent}
 
 
-def test_every_row_goes_down_its_own_valley():
+def test_every_row_goes_down_its_own_valley_and_deviations_are_squares_near():
     """Rosenbrock's banana, of another steepness in each row, from far away."""
     steep_S = torch.tensor([1.0, 10.0, 100.0, 300.0], dtype=torch.float64)
 
@@ -44,9 +44,6 @@ def test_every_row_goes_down_its_own_valley():
     torch.testing.assert_close(ends, torch.ones_like(ends), atol=1e-4, rtol=0)
     one = [lbfgs(lambda at, _, k=k: value_of(at, torch.tensor([k])), starts[[k]]) for k in range(4)]
     torch.testing.assert_close(torch.cat(one), ends, atol=1e-4, rtol=0)
-
-
-def test_the_deviation_is_a_square_near_and_a_distance_far():
     logs = torch.tensor([[0.001, -0.002], [0.1, -0.3]], dtype=torch.float64)
     near, far = deviations(logs, 0.01).tolist()
     assert near == pytest.approx((0.1**2 + 0.2**2) / 2 / 2)
@@ -68,7 +65,7 @@ def test_a_known_law_is_found_again(law):
         assert getattr(found, name) == pytest.approx(getattr(law, name), rel=2e-3), name
 
 
-def test_one_run_gone_wrong_moves_the_law_little():
+def test_neither_a_run_gone_wrong_nor_their_order_moves_the_law_and_no_change_fits_better():
     """Squares in place of Huber's distances are drawn after it: the mutant is noticed."""
     losses = noisy(KNOWN, 0.001, 0)
     wrong = losses.copy()
@@ -80,16 +77,10 @@ def test_one_run_gone_wrong_moves_the_law_little():
     assert abs(after.E - before.E) < 0.01
     assert abs(after.size_exponent - before.size_exponent) < 0.01
     assert abs(squares.E - before.E) > 0.03
-
-
-def test_the_law_does_not_depend_on_the_order_of_the_runs():
     losses, turned = noisy(KNOWN, 0.005, 3), np.random.default_rng(3).permutation(len(SIZES))
     runs = SIZES, TOKENS, losses
     one, two = ParametricLaw.fit(*runs), ParametricLaw.fit(*(each[turned] for each in runs))
     assert (two.E, two.size_exponent) == pytest.approx((one.E, one.size_exponent), abs=1e-3)
-
-
-def test_no_small_change_of_a_number_fits_better():
     losses = noisy(KNOWN, 0.005, 1)
     law = ParametricLaw.fit(SIZES, TOKENS, losses)
 
@@ -197,14 +188,11 @@ def test_a_known_law_of_kaplans_form_is_found_again(law):
         assert getattr(found, name) == pytest.approx(getattr(law, name), rel=1e-3), name
 
 
-def test_kaplans_form_cannot_follow_a_floor():
+def test_kaplans_form_cannot_follow_a_floor_and_an_interval_holds_the_middle():
     """Fitted to a law with a floor, it promises too much where nothing was run."""
     old = KaplanLaw.fit(SIZES, TOKENS, loss_of(KNOWN, SIZES, TOKENS))
     off = np.log(old.loss(SIZES, TOKENS) / loss_of(KNOWN, SIZES, TOKENS))
     assert 0.003 < np.abs(off).mean() < 0.05
     assert old.loss(1e9, 1e11) < 0.5 * KNOWN.loss(1e9, 1e11)
-
-
-def test_an_interval_holds_the_middle_of_the_values():
     low, high = laws.interval(np.arange(101), share=0.9)
     assert (low, high) == pytest.approx((5, 95))

@@ -29,7 +29,7 @@ def sharded(micro_batches=1, cluster=None, **settings):
     return simulate(EIGHT, split, cluster, batch_size=batch, zero_stage=3, **settings)
 
 
-def test_zero_3_sends_in_every_micro_batch():
+def test_zero_3_sends_in_every_micro_batch_and_hides_behind_each():
     one, four = sharded(), sharded(4)
     held = cost.num_parameters(EIGHT)
     each = arithmetic.traffic_bytes(held, 64, 3, gradient_bytes=4, parameter_bytes=2)
@@ -39,9 +39,6 @@ def test_zero_3_sends_in_every_micro_batch():
     assert bare[1] == pytest.approx(4 * bare[0])
     # Eight cards for a ring; each layer waits for three rings of 63 messages.
     assert bare[0] == pytest.approx(each / min(450e9 * 0.82, 8 * 50e9 * 0.92) + 3 * 32 * 63 * 1e-5)
-
-
-def test_zero_3_hides_behind_each_micro_batch():
     cluster = Cluster(num_gpus=64, reached=replace(Cluster(num_gpus=64).shares, network=0.02))
     one, three = (sharded(m, cluster).seconds_by_part["dp"] for m in (1, 3))
     assert one > 0
@@ -124,7 +121,7 @@ def test_what_is_chosen_keeps_the_rule(config, gpus, batch):
         assert found.seconds_by_part["dp"] <= 0.02 * found.seconds
 
 
-def test_a_search_is_never_slower_than_the_rule():
+def test_a_search_and_the_layouts_of_the_page_are_never_slower_than_the_rule():
     cluster, tokens = Cluster(num_gpus=4), 8 * 8_192
     chosen = choose(EIGHT, cluster, num_tokens=tokens)
     menu = ("nothing", "cheap", "attention", "block")
@@ -133,9 +130,6 @@ def test_a_search_is_never_slower_than_the_rule():
     assert wide[0].seconds <= search(EIGHT, cluster, num_tokens=tokens)[0].seconds
     assert {each.job.zero_stage for each in wide} == {1, 3}
     assert all(each.job.zero_stage == 1 for each in wide if each.job.split.pp > 1)
-
-
-def test_the_fastest_layouts_of_the_page_fit_and_are_no_slower_than_the_rule():
     for name, gpus in (("1B", 2_048), ("8B", 64), ("405B", 16_384), ("671B, experts", 2_048)):
         best, chosen = layout_page.best(name, gpus), layout_page.picked(name, gpus)
         assert best.fits

@@ -73,7 +73,7 @@ def test_decoding_has_the_flop_of_a_token_that_sees_the_whole_cache(config):
     assert "loss" not in {o.name for o in operations}
 
 
-def test_decoding_reads_each_weight_once_and_each_cache_once():
+def test_decoding_reads_each_weight_once_and_a_product_moves_three_matrices():
     def moved(batch_size, length):
         how = {"batch_size": batch_size, "length": length}
         return total(roofline.decode_operations(config, **how), "bytes")
@@ -86,9 +86,6 @@ def test_decoding_reads_each_weight_once_and_each_cache_once():
     # A second sequence brings its cache and its activations, and no weight.
     assert longer - one == cost.kv_cache_bytes_per_token(config, bytes_per_number=2)
     assert two - one == one - 2 * matrices
-
-
-def test_a_product_moves_three_matrices():
     assert roofline.product(2, 3, 5, number_bytes=4) == (60, 4 * (6 + 15 + 10))
     operations = roofline.training_operations(
         CONFIGS["stories"], batch_size=1, length=1, held=cost.FP32_TRAINING
@@ -220,7 +217,7 @@ def test_where_a_step_of_llama_is_bound_on_an_h100():
         assert (at["gate, up"], at["attention"]) == (bound, "memory")
 
 
-def test_the_table_holds_one_direction_and_dense_peaks():
+def test_the_table_holds_one_direction_and_dense_peaks_and_this_machine_is_measured():
     sheets = cost.HARDWARE
     rack = sheets["GB200"]
     assert rack.domain * rack.dense_bf16_flop_per_s == 180e15
@@ -235,9 +232,6 @@ def test_the_table_holds_one_direction_and_dense_peaks():
     for sheet in sheets.values():
         assert sheet.memory_bytes_per_s > sheet.link_bytes_per_s > sheet.network_bytes_per_s > 0
     assert 8 * sheets["H100"].network_bytes_per_s == 400e9  # bits: one card for each GPU
-
-
-def test_this_machine_is_measured():
     machine = roofline.measured_machine(rounds=1)
     for rates in (machine.products, machine.attention, machine.streams):
         assert all(math.isfinite(rate) and rate > 1e6 for _, rate in rates)

@@ -135,20 +135,14 @@ def test_one_by_one_waits_for_ever_where_a_gang_goes_on():
 QUEUE = [job("a", 3, 10), job("b", 4, 10, 1), job("c", 1, 9, 2), job("d", 1, 5, 2)]
 
 
-def test_first_come_first_served_lets_nodes_wait():
+def test_first_come_first_served_lets_nodes_wait_and_backfill_uses_them_without_delay():
     result = schedule(QUEUE, row(4))
     assert starts(result) == {"a": 0, "b": 10, "c": 20, "d": 20}
     assert result.gpu_seconds()["reserved"] == 9  # the fourth node, while b waits
-
-
-def test_backfill_overtakes_without_delay():
     result = schedule(QUEUE, row(4), Policy(backfill=True))
     assert starts(result) == {"a": 0, "b": 10, "c": 20, "d": 2}
     short = schedule([*QUEUE[:2], job("c", 1, 8, 2), QUEUE[3]], row(4), Policy(backfill=True))
     assert starts(short) == {"a": 0, "b": 10, "c": 2, "d": 20}
-
-
-def test_backfill_uses_nodes_that_the_first_will_not_need():
     long = [job(name, 1, 50, 2) for name in "cde"]
     result = schedule([job("a", 3, 10), job("b", 4, 10, 1), *long], row(6), Policy(backfill=True))
     # At 10 b takes 4 of 6: two are left over, which c and d may keep; e would be a third.
@@ -167,13 +161,10 @@ def test_backfill_never_delays_the_first_in_the_queue(jobs):
         assert starts(filled)[name] == starts(plain)[name]
 
 
-def test_backfill_counts_on_repairs():
+def test_backfill_counts_on_repairs_and_preemption_takes_no_more_than_needed():
     fleet = row(4, failures=((0, 3),), repair_s=10)
     jobs = [job("a", 4, 5), job("b", 1, 11), job("c", 1, 10)]
     assert starts(schedule(jobs, fleet, Policy(backfill=True))) == {"a": 10, "b": 15, "c": 0}
-
-
-def test_preemption_takes_the_lowest_and_the_latest_and_no_more_than_needed():
     jobs = [
         job("old", 2, 100, 0, priority=1),
         job("late", 2, 100, 1, priority=1, checkpoint_s=10, restart_s=3),

@@ -142,7 +142,7 @@ def test_a_rank_of_the_first_stage_holds_what_scale_cost_counts(config, axes):
     assert found.bytes_by_part["weights"] == 2 * cost.rank_parameters(config, split).numbers
 
 
-def test_a_message_takes_its_bytes_by_the_bandwidth_of_its_axis():
+def test_a_message_takes_its_bytes_by_the_bandwidth_of_its_axis_level_and_pod():
     split = Split(dp=2, cp=2, tp=4, sequence_parallel=True)
     cluster = Cluster(accelerator="A100", num_gpus=16, reached=replace(EVERYTHING, link=0.5))
     found = simulate(llama3_8b(), split, cluster, batch_size=2, overlap=False)
@@ -151,9 +151,6 @@ def test_a_message_takes_its_bytes_by_the_bandwidth_of_its_axis():
     assert seconds["tp"] == pytest.approx(5 / 4 * sent["tp"] / 150e9)
     assert seconds["cp"] == pytest.approx(sent["cp"] / 150e9)  # still inside the server
     assert seconds["dp"] == pytest.approx(sent["dp"] / (2 * 25e9))  # two ranks of it, two cards
-
-
-def test_bandwidth_on_two_levels_and_between_pods():
     server = Cluster(accelerator="A100", num_gpus=64, reached=EVERYTHING)
     assert (server.bandwidth(8, 1), server.bandwidth(2, 8)) == (300e9, 25e9)
     assert (server.bandwidth(16, 1), server.bandwidth(16, 4)) == (8 * 25e9, 2 * 25e9)
@@ -219,7 +216,7 @@ def test_infinite_bandwidth_leaves_computation_and_bubble(ideal):
     assert found.seconds_by_part["bubble"] == pytest.approx(found.seconds * 3 / 7)
 
 
-def test_the_last_stage_has_the_head():
+def test_the_last_stage_has_the_head_and_data_parallelism_hides_behind_one_micro_batch():
     def parts(config, pp):
         split = Split(pp=pp, micro_batches=pp)
         return simulate(config, split, Cluster(num_gpus=pp), batch_size=pp).seconds_by_part
@@ -230,8 +227,6 @@ def test_the_last_stage_has_the_head():
     assert parts(llama3_405b(), 9)["head"] > 0
     assert "head" not in parts(llama3_405b(), 16)
 
-
-def test_data_parallelism_hides_behind_one_micro_batch():
     def dp(overlap, micro_batches):
         split = Split(dp=64, micro_batches=micro_batches)
         cluster = Cluster(num_gpus=64, accelerator="V100")
@@ -293,7 +288,7 @@ def test_activations_are_the_kept_bytes_of_all_micro_batches_on_their_way():
         assert found.bytes_by_part["activations"] == 2 * 128 * of_token
 
 
-def test_tensor_parallelism_cuts_the_stream_only_with_sequence_parallelism():
+def test_tensor_parallelism_cuts_the_stream_only_with_sequence_parallelism_and_the_verdict():
     def kept(**settings):
         found = simulate(SMALL, Split(tp=2, **settings), Cluster(num_gpus=2), batch_size=1)
         return found.bytes_by_part["activations"] / 128 / 4
@@ -301,16 +296,13 @@ def test_tensor_parallelism_cuts_the_stream_only_with_sequence_parallelism():
     whole, stream = cost.kept_bytes(SMALL), 4 * 64 * 2
     assert kept(sequence_parallel=True) == whole / 2
     assert kept() == stream + (whole - stream) / 2
-
-
-def test_the_verdict():
     found = alone(llama3_70b())
     assert not found.fits
     assert found.memory_bytes > 18 * 70e9
     assert alone(SMALL).fits
 
 
-def test_published_steps_come_out_within_a_few_percent():
+def test_published_steps_come_out_within_a_few_percent_and_rows_have_their_printed_sizes():
     fitted, predicted = map(simulator.validate, (simulator.FITTED, simulator.PREDICTED))
     assert (len(fitted), len(predicted)) == (5, 17)
     assert simulator.root_mean_square(fitted) < 0.025
@@ -318,9 +310,6 @@ def test_published_steps_come_out_within_a_few_percent():
     misses = {row.published.name for row in predicted if abs(row.error) > 0.09}
     assert misses == {"Llama 3 405B, 16,384 GPUs, 131,072 tokens"}
     assert max(abs(row.error) for row in predicted) < 0.165
-
-
-def test_published_rows_have_the_sizes_that_their_papers_print():
     for row, billions in zip(simulator.MEGATRON, (1.7, 3.6, 7.5, 18.4, 39.1), strict=False):
         assert cost.num_parameters(row.config) / 1e9 == pytest.approx(billions, rel=0.035)
     assert cost.num_parameters(simulator.PALM.config) / 1e9 == pytest.approx(540, rel=0.01)
