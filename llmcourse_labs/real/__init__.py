@@ -1,6 +1,6 @@
 """Models of others: their folders, their names of weights, their tokenizers.
 
-Taught in: book/coming_from.md
+Taught in: book/coming_from.md, chapters/46_real_model.ipynb
 """
 
 from typing import TYPE_CHECKING
