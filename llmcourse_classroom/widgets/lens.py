@@ -24,7 +24,7 @@ LEAST = 0.01
 
 
 @torch.no_grad()
-def look(decoder: Transformer, tokenizer: Tokenizer, text: str) -> dict[str, Any]:
+def seen_by_layers(decoder: Transformer, tokenizer: Tokenizer, text: str) -> dict[str, Any]:
     """Return what the lens sees in a text, at every token of it; see `reading`.
 
     p = softmax(head(norm(x))),  x the residual stream before the first layer and after each
@@ -149,7 +149,7 @@ class LensBoard(Widget):
             self.note = f"{num_tokens} tokens are too many: at most {MOST_TOKENS} are looked at."
             return
         self.note = ""
-        made = {"name": self.typed, **look(decoder, tokenizer, self.typed)}
+        made = {"name": self.typed, **seen_by_layers(decoder, tokenizer, self.typed)}
         self.readings = [*self.readings, made]
         self.bounds["beginning"] = [each["name"] for each in self.readings]
         self.beginning = self.typed

@@ -100,11 +100,11 @@ class Marked(str):
         """Return it with some parts replaced; those come from whoever wrote the new ones."""
         if not old:
             raise ValueError("it replaces what is empty")
-        return between(new, self.split(old, count))
+        return with_between(new, self.split(old, count))
 
     def join(self, parts: Iterable[str], /) -> str:
         """Return parts with it in between."""
-        return between(self, parts)
+        return with_between(self, parts)
 
     @staticmethod
     def _added(left: str, right: str) -> "Marked":
@@ -172,7 +172,7 @@ def joined(parts: Iterable[str]) -> str:
     return Marked(text, "".join(map(marks_of, parts)))
 
 
-def between(sep: str, parts: Iterable[str]) -> str:
+def with_between(sep: str, parts: Iterable[str]) -> str:
     """Return parts with a separator in between."""
     made: list[str] = []
     for part in parts:

@@ -26,13 +26,13 @@ from llmcourse_labs.real.marked_text import (
     OWN,
     WRITTEN,
     Marked,
-    between,
     hidden,
     joined,
     marked_whole,
     marks_of,
     origins,
     strings,
+    with_between,
 )
 from llmcourse_labs.real.template_limits import MOST_CHARACTERS, TooMuchError, size_of
 
@@ -305,7 +305,7 @@ def _join(environment: Sandbox, value: Any, d: str = "", attribute: Any = None) 
     """Return parts in one text, with `d` in between."""
     if attribute is not None:
         value = map(make_attrgetter(environment, attribute), value)
-    return between(environment.text(d), map(environment.text, value))
+    return with_between(environment.text(d), map(environment.text, value))
 
 
 def _raise(message: Any) -> NoReturn:

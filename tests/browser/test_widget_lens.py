@@ -10,7 +10,13 @@ from llmcourse.model import ModelConfig, Transformer
 from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_classroom.widget import module
 from llmcourse_classroom.widgets import lens
-from llmcourse_classroom.widgets.lens import CANDIDATES, LEAST, MOST_TOKENS, LensBoard, look
+from llmcourse_classroom.widgets.lens import (
+    CANDIDATES,
+    LEAST,
+    MOST_TOKENS,
+    LensBoard,
+    seen_by_layers,
+)
 from llmcourse_labs.study import logit_lens
 from tests.browser.hands import choose, enter, keys, later, place, press, stop_time, to_the_end
 from tests.browser.kit import holds, pictured, said, table, value
@@ -54,7 +60,7 @@ def test_a_reading_holds_places_and_candidates_and_the_page_reads_it(arithmetic)
 
 def test_a_part_is_what_a_model_cut_short_says_and_at_the_end_what_chapter_46_computes():
     model, text = small(), "the cat sat"
-    found = look(model, TOKENIZER, text)
+    found = seen_by_layers(model, TOKENIZER, text)
     ids = torch.tensor([TOKENIZER.encode(text)])
     assert "".join(found["tokens"]) == text
     for num_layers in (1, 2, 3):
@@ -143,7 +149,7 @@ def test_candidates_change_places_in_motion(show):
 def small_record(monkeypatch):
     model = small()
     settings = {"model": "small", "layers": 3, "vocab_size": TOKENIZER.vocab_size}
-    readings = {"recorded": {"0": look(model, TOKENIZER, "the cat")}}
+    readings = {"recorded": {"0": seen_by_layers(model, TOKENIZER, "the cat")}}
     found = {"settings": settings, "readings": readings}
     monkeypatch.setattr(lens, "recorded_runs", lambda _: found)
     return model
@@ -156,7 +162,7 @@ def test_what_is_typed_is_read_by_the_model(small_record):
     assert board.beginning == "on the mat"
     assert board.readings[-1] == {
         "name": "on the mat",
-        **look(small_record, TOKENIZER, "on the mat"),
+        **seen_by_layers(small_record, TOKENIZER, "on the mat"),
     }
     board.typed = "xyz" * 20
     assert (board.beginning, len(board.readings)) == ("on the mat", 2)
@@ -189,7 +195,7 @@ TYPED = """async ([text, state, made]) => {
 
 def test_a_field_for_typing_is_there_where_a_model_is(page, small_record):
     board = LensBoard((small_record, TOKENIZER))
-    made = {"name": "sat on", **look(small_record, TOKENIZER, "sat on the")}
+    made = {"name": "sat on", **seen_by_layers(small_record, TOKENIZER, "sat on the")}
     state = board.state() | {"types": True}
     page.goto("about:blank")
     page.evaluate(TYPED, [module(LensBoard.script), state, made])

@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from llmcourse_classroom.widgets.lens import CANDIDATES, LEAST, look
+from llmcourse_classroom.widgets.lens import CANDIDATES, LEAST, seen_by_layers
 from llmcourse_labs.real.opening import RealModel, open_model
 from tools.runs.recording import record
 
@@ -41,7 +41,7 @@ def model() -> RealModel:
 def run(_seed: int, text: str) -> dict[str, Any]:
     """Let the model read a text, and look after each layer."""
     decoder, tokenizer, _ = model()
-    return look(decoder, tokenizer, text)
+    return seen_by_layers(decoder, tokenizer, text)
 
 
 def main() -> int:
