@@ -23,8 +23,15 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("run", RUNS)
-@pytest.mark.parametrize(("number", "to"), [(signal.SIGTERM, "all"), (signal.SIGUSR1, "one")])
+@pytest.mark.parametrize(
+    ("run", "number", "to"),
+    [
+        ("one process", signal.SIGTERM, "all"),
+        ("two ranks", signal.SIGTERM, "all"),
+        ("two ranks", signal.SIGUSR1, "one"),
+        ("one process of torch's", signal.SIGUSR1, "one"),
+    ],
+)
 def test_a_warned_run_saves_and_says_go_on(run, number, to, tmp_path):
     """Slurm signals every process of a job, Kubernetes the first one alone."""
     folder = tmp_path / "run"
