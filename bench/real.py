@@ -86,29 +86,38 @@ def rows(*, quick: bool) -> list[dict]:
     return found + training_rows(ours, theirs, rounds)
 
 
+@torch.no_grad()
 def opening_rows(theirs: nn.Module, rounds: int) -> list[dict]:
     """Open a folder of float32 weights on both sides, and our GGUF file beside their folder.
 
-    transformers reads GGUF with a package (accelerate) that is no part of the environment.
+    Up to the first logits: what is mapped is read when it is used.  transformers reads GGUF with a
+    package (accelerate) that is no part of the environment; its folder has nothing to dequantise.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - slow import
 
-    path = find_installed(MODEL)
+    path, one = find_installed(MODEL), torch.tensor([[1]])
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
 
-        def weights() -> nn.Module:
-            return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        def folder_of_theirs(*, words: bool) -> None:
+            if words:
+                AutoTokenizer.from_pretrained(folder)
+            AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(one)
 
-        def everything() -> tuple:
-            return weights(), AutoTokenizer.from_pretrained(folder)
-
-        same = alternated(lambda: load_huggingface(folder), weights, rounds=rounds)
-        whole = alternated(lambda: open_model(MODEL), everything, rounds=rounds)
+        same = alternated(
+            lambda: load_huggingface(folder)(one),
+            lambda: folder_of_theirs(words=False),
+            rounds=rounds,
+        )
+        whole = alternated(
+            lambda: open_model(MODEL).decoder(one),
+            lambda: folder_of_theirs(words=True),
+            rounds=rounds,
+        )
     return [
-        compared("SmolLM2, opening safetensors", same, 1, "openings", "HF from_pretrained"),
-        compared("SmolLM2, opening its GGUF file", whole, 1, "openings", "HF, from safetensors"),
+        compared("SmolLM2, safetensors to first logits", same, 1, "openings", "HF from_pretrained"),
+        compared("SmolLM2, GGUF file to first logits", whole, 1, "openings", "HF, safetensors"),
     ]
 
 

@@ -213,6 +213,17 @@ def test_a_trained_length_that_is_not_named_is_the_context(tmp_path):
     assert moved.rope_scaling.original_length == 8
 
 
+def test_what_is_learnt_stays_out_of_the_file(tmp_path):
+    """Its weights are read where they lie, and written elsewhere."""
+    theirs("Llama").save_pretrained(tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    ours = load_huggingface(tmp_path)
+    ours(torch.ones(1, 3, dtype=torch.int64)).sum().backward()
+    torch.optim.SGD(ours.parameters(), lr=1.0).step()
+    assert not torch.equal(ours.embedding, load_huggingface(tmp_path).embedding)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
 def test_a_narrow_file_is_loaded_in_float32(tmp_path):
     theirs("Llama").to(torch.bfloat16).save_pretrained(tmp_path)
     assert load_huggingface(tmp_path).embedding.dtype == torch.float32
