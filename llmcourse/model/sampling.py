@@ -3,7 +3,7 @@
 Shape suffixes:  B batch, T time, S time of cached keys, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +82,7 @@ def generate(
     temperature: int | float = 1.0,
     top_k: int | None = None,
     top_p: int | float | None = None,
-    stop_id: int | None = None,
+    stop_id: int | Collection[int] | None = None,
     use_cache: bool = True,
     on_token: Callable[[Int[Tensor, "B 1"]], None] | None = None,
 ) -> Int[Tensor, "B new"] | list[Int[Tensor, "..."]]:
@@ -99,14 +99,14 @@ def generate(
         temperature: see `next_token_probabilities`.
         top_k: see `next_token_probabilities`.
         top_p: see `next_token_probabilities`.
-        stop_id: a sequence that drew this id is done; all done ends the loop.
+        stop_id: a sequence that drew this id, or one of these, is done; all done ends the loop.
         use_cache: keep keys and values instead of computing the whole sequence for every token;
             the result is the same.
         on_token: called with every sequence's new token as soon as it is drawn.
 
     Returns:
-        A tensor for a tensor, in which a sequence that is done repeats its stop_id; a list for a
-        list, in which it ends there.
+        A tensor for a tensor, in which a sequence that is done repeats the id at which it stopped;
+        a list for a list, in which it ends there.
 
     Raises:
         ValueError: if a prompt is empty, there are draws and no generator, max_new_tokens is
@@ -121,6 +121,8 @@ def generate(
         )
     ids_BT, starts = _ending_together(prompts, model)
     num_given = ids_BT.shape[1]
+    stops = [] if stop_id is None else [stop_id] if isinstance(stop_id, int) else sorted(stop_id)
+    stops_S = torch.tensor(stops, device=ids_BT.device)
     done_B1 = torch.zeros_like(ids_BT[:, :1], dtype=torch.bool)
     window = _Window(model, starts, num_given + max_new_tokens, use_cache=use_cache)
     for _ in range(max_new_tokens):
@@ -132,21 +134,21 @@ def generate(
                 logits_BV, temperature=temperature, top_k=top_k, top_p=top_p
             )
             drawn_B1 = torch.multinomial(p_BV, 1, generator=generator)
-        if stop_id is not None:
-            drawn_B1 = drawn_B1.where(~done_B1, stop_id)
-            done_B1 = done_B1 | (drawn_B1 == stop_id)
+        if stops:
+            drawn_B1 = drawn_B1.where(~done_B1, ids_BT[:, -1:])
+            done_B1 = done_B1 | torch.isin(drawn_B1, stops_S)
         ids_BT = torch.cat((ids_BT, drawn_B1), dim=1)
         if on_token is not None:
             on_token(drawn_B1)
-        if stop_id is not None and bool(done_B1.all()):
+        if stops and bool(done_B1.all()):
             break
     if isinstance(prompts, Tensor):
         return ids_BT
     rows = [row[start:] for row, start in zip(ids_BT, starts, strict=True)]
-    if stop_id is None:
+    if not stops:
         return rows
-    # The first stop_id that a row drew is its end; all after it are repetitions.
-    num_repeated = ((ids_BT[:, num_given:] == stop_id).cumsum(1) > 1).sum(1).tolist()
+    # The first of them that a row drew is its end; all after it are repetitions.
+    num_repeated = (torch.isin(ids_BT[:, num_given:], stops_S).cumsum(1) > 1).sum(1).tolist()
     return [row[: len(row) - n] for row, n in zip(rows, num_repeated, strict=True)]
 
 

@@ -2,7 +2,7 @@
 
 import codecs
 from argparse import HelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,8 @@ def stream(
     prompt: str,
     write: Callable[[str], Any],
     *,
-    separated: bool = True,
+    begin_ids: Sequence[int] | None = None,
+    end_ids: Collection[int] = (),
     **how: Any,
 ) -> None:
     """Write what a model appends to a prompt, each character as soon as its last byte is drawn.
@@ -65,26 +66,28 @@ def stream(
         tokenizer: the model's.
         prompt: the beginning of a document; "" lets the model begin it.
         write: is given the text piece by piece, without what ends it.
-        separated: whether the separator of documents stands before a prompt, as in training.
+        begin_ids: what stands before a prompt; None is the separator of documents, as in training.
+        end_ids: what ends a text, beside that separator.
         how: max_new_tokens, generator, temperature, top_k, top_p, as `generate` takes them.
 
     Raises:
         ValueError: if `generate` refuses its arguments, or the prompt is no text.
     """
     end = tokenizer.special_tokens.get(END_OF_TEXT)
-    if end is None and not prompt:
+    if end is None and not (prompt or begin_ids):
         raise ValueError(f"the tokenizer of this model has no {END_OF_TEXT}: give a prompt")
-    begins = end is not None and (separated or not prompt)
-    ids = tokenizer.encode(END_OF_TEXT + prompt if begins else prompt)
+    separator = [] if end is None else [end]
+    ids = [*(separator if begin_ids is None else begin_ids), *tokenizer.encode(prompt)] or separator
+    ends = {*end_ids, *separator}
     decoder = codecs.getincrementaldecoder("utf8")(errors="replace")
     known = tokenizer.vocab
 
     def on_token(drawn_11: Tensor) -> None:
         token = int(drawn_11)
-        if token != end:  # the rows of a padded vocabulary have no bytes
+        if token not in ends:  # the rows of a padded vocabulary have no bytes
             write(decoder.decode(known.get(token, b"")))
 
-    generate(model, torch.tensor([ids]), stop_id=end, on_token=on_token, **how)
+    generate(model, torch.tensor([ids]), stop_id=ends, on_token=on_token, **how)
     write(decoder.decode(b"", final=True))
 
 
@@ -110,8 +113,9 @@ def _sample(arguments: Sequence[str] | None) -> None:
     if options.model is None:
         model, tokenizer = load(options.run)
     else:
-        model, tokenizer, _ = plugin("models", "open")(options.model)
-        how["separated"] = False
+        opened = plugin("models", "open")(options.model)
+        model, tokenizer, _ = opened
+        how |= {"begin_ids": opened.begin_ids, "end_ids": opened.end_ids}
     for number, prompt in enumerate(prompts):
         _show("\n" * (number > 0) + prompt)
         stream(model, tokenizer, prompt, _show, **how)

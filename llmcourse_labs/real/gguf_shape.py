@@ -235,7 +235,7 @@ def _scaling(file: GgufFile, own: dict[str, Any], head_size: int) -> RopeScaling
     factor = _real(own, "rope.scaling.factor", 0.0) or 1.0  # 0 is what llama.cpp takes for none
     kind = own.get("rope.scaling.type", "linear")
     if ROPE_FREQS in file.tensors:
-        if "rope.scaling.type" in own and kind != "none":
+        if kind != "none" and ("rope.scaling.type" in own or factor != 1.0):
             raise ValueError(f"its rotations are scaled twice, by {ROPE_FREQS} and by {kind}")
         return _llama3(file, own, head_size)
     if kind not in ("none", "linear", "yarn"):

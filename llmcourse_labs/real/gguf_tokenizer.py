@@ -105,6 +105,17 @@ def ends_from_gguf(metadata: Mapping[str, Any]) -> TextEnds:
     return TextEnds(before, after)
 
 
+def end_ids_from_gguf(metadata: Mapping[str, Any]) -> set[int]:
+    """Return the ids at which a file says that writing stops: of a text, a turn, a message.
+
+    Raises:
+        ValueError: if an id is none of the vocabulary.
+    """
+    count = len(_list(metadata, "tokens", str))
+    words = [w for w in ("eos", "eot", "eom") if f"tokenizer.ggml.{w}_token_id" in metadata]
+    return {_role(metadata, word, count) for word in words}
+
+
 def _role(metadata: Mapping[str, Any], word: str, count: int) -> int:
     """Return the id of a token that has a role."""
     i = _value(metadata, f"{word}_token_id", int)

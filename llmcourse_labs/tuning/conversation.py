@@ -18,7 +18,7 @@ from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
 from llmcourse_labs.real.template import Template
 from llmcourse_labs.tuning.chat_format import Turn, require_chat_tokens
 from llmcourse_labs.tuning.conversations import template_of
-from llmcourse_labs.tuning.sft import answer_end, prompt_ids
+from llmcourse_labs.tuning.sft import answer_ends, prompt_ids
 
 
 def load_for_chat(folder: str | Path) -> tuple[Transformer, Tokenizer, Template | None]:
@@ -68,7 +68,7 @@ class Conversation:
         temperature: int | float = 0.0,
         seed: int = 0,
     ) -> None:
-        self.end_id = answer_end(tokenizer, template)
+        self.end_ids = answer_ends(tokenizer, template)
         require("tokens", most_tokens, least=1, below=model.config.context_length)
         require("seed", seed, least=0, below=2**63)
         self.model, self.tokenizer, self.template = model, tokenizer, template
@@ -136,7 +136,7 @@ class Conversation:
 
     def _answered(self, ids: list[int], write: Callable[[str], Any]) -> str:
         """Draw an answer, and write it."""
-        end, known = self.end_id, self.tokenizer.vocab
+        known = self.tokenizer.vocab
         specials = set(self.tokenizer.special_tokens.values())
         decoder = codecs.getincrementaldecoder("utf8")(errors="replace")
         pieces: list[str] = []
@@ -156,7 +156,7 @@ class Conversation:
             max_new_tokens=self.most_tokens,
             generator=self.generator,
             temperature=self.temperature,
-            stop_id=end,
+            stop_id=self.end_ids,
             on_token=on_token,
         )
         on_text(decoder.decode(b"", final=True))

@@ -57,16 +57,16 @@ def prompt_ids(
     return [*chat_tokens(turns, tokenizer).ids_T.tolist(), opened]
 
 
-def answer_end(tokenizer: Tokenizer, template: Template | None = None) -> int:
-    """Return the id with which an answer ends.
+def answer_ends(tokenizer: Tokenizer, template: Template | None = None) -> frozenset[int]:
+    """Return the ids each of which ends an answer.
 
     Raises:
         ValueError: if there is no template, and the tokenizer lacks a chat token.
     """
     if template is not None:
-        return min(template.stop_ids(tokenizer))
+        return template.stop_ids(tokenizer)
     require_chat_tokens(tokenizer.special_tokens)
-    return tokenizer.special_tokens[END_OF_TURN]
+    return frozenset({tokenizer.special_tokens[END_OF_TURN]})
 
 
 def answers(
@@ -89,17 +89,17 @@ def answers(
     Raises:
         ValueError: if the tokenizer lacks a chat token.
     """
-    end = answer_end(tokenizer, template)
+    ends = answer_ends(tokenizer, template)
     said = []
     for first in range(0, len(tasks), BATCH):
         batch = tasks[first : first + BATCH]
         prompts = [prompt_ids(task.turns[:1], tokenizer, template) for task in batch]
         rows = generate(
-            model, prompts, max_new_tokens=MOST_ANSWER_TOKENS, temperature=0, stop_id=end
+            model, prompts, max_new_tokens=MOST_ANSWER_TOKENS, temperature=0, stop_id=ends
         )
         for prompt, row in zip(prompts, rows, strict=True):
             ids = row[len(prompt) :].tolist()
-            ended = ids[-1:] == [end]
+            ended = ids[-1] in ends
             said.append(tokenizer.decode_known(ids[: len(ids) - ended]) + ("" if ended else "…"))
     return said
 

@@ -304,12 +304,21 @@ def test_a_prompt_among_others_ends_where_it_ends_alone(use_cache):
     free = generate(decoder, prompts, max_new_tokens=20, temperature=0, use_cache=use_cache)
     # The id that most rows draw, and draw at different times.
     stop_id = int(torch.cat([row[-20:] for row in free]).mode().values)
+    another = next(i for i in free[0][-20:].tolist() if i != stop_id)
     settings = {"max_new_tokens": 20, "stop_id": stop_id}
     prompts.append(torch.tensor([stop_id, stop_id]))  # in a prompt it ends nothing
     alone = one_by_one(decoder, prompts, **settings)
     written = generate(decoder, prompts, temperature=0, use_cache=use_cache, **settings)
     assert all(torch.equal(*pair) for pair in zip(written, alone, strict=True))
     assert len({len(row) - len(before) for row, before in zip(written, prompts, strict=True)}) > 2
+    # Of several ids, the first that comes.
+    settings["stop_id"] = {stop_id, another}
+    either = generate(decoder, prompts, temperature=0, use_cache=use_cache, **settings)
+    assert {int(row[-1]) for row in either} >= {stop_id, another}
+    for before, row, free_row in zip(prompts, either, free, strict=False):
+        drawn = free_row[len(before) :].tolist()
+        end = next((n for n, i in enumerate(drawn) if i in (stop_id, another)), 20)
+        assert row[len(before) :].tolist() == drawn[: end + 1]
 
 
 def test_the_comparison_notices_padding_that_is_seen(monkeypatch):
@@ -352,6 +361,13 @@ def test_generation_takes_unequal_prompts_is_argmax_when_greedy_and_repeats_its_
     for row in written[:, 2:].tolist():
         if 7 in row:
             assert set(row[row.index(7) :]) == {7}
+    written = generate(
+        decoder, ids, max_new_tokens=14, generator=g, stop_id=(3, 7), temperature=3.0
+    )
+    ends = [next((i for i in row if i in (3, 7)), None) for row in written[:, 2:].tolist()]
+    assert {3, 7} <= set(ends)
+    for end, row in zip(ends, written[:, 2:].tolist(), strict=True):
+        assert end is None or set(row[row.index(end) :]) == {end}
 
 
 def by_hand(logits, temperature, top_k, top_p):

@@ -145,7 +145,7 @@ def streamed(monkeypatch, loaded):
 
     def stream(ids):
         def scripted(_model, _prompts, *, on_token, stop_id):
-            for i in [*ids, stop_id]:
+            for i in [*ids, *stop_id]:
                 on_token(torch.tensor([[i]]))
 
         monkeypatch.setattr(sampling, "generate", scripted)

@@ -281,6 +281,7 @@ def mixed(**changes):
         ({"model_type": ["llama"]}, r"model_type must be one of .* got \['llama'\]"),
         ({"hidden_act": "gelu"}, "no activation besides silu.*hidden_act = 'gelu'"),
         ({"attention_bias": True}, "no biases in attention.*attention_bias = True"),
+        ({"is_causal": False}, "no attention to later tokens.*is_causal = False"),
         ({"mlp_bias": True}, "no biases in the feed-forward network.*mlp_bias = True"),
         ({"quantization_config": {"bits": 4}}, "no quantised weights"),
         ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),

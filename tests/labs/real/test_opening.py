@@ -18,9 +18,10 @@ from llmcourse.train import sampling
 from llmcourse_labs.evaluate import command as evaluate
 from llmcourse_labs.export import export, export_model
 from llmcourse_labs.export import folder as exporting
-from llmcourse_labs.real import command, opening, to_huggingface
+from llmcourse_labs.real import command, opening, template, to_huggingface
 from llmcourse_labs.real.gguf_writer import write_gguf
-from llmcourse_labs.tuning import chat
+from llmcourse_labs.tuning import chat, sft, tasks
+from llmcourse_labs.tuning.conversation import Conversation
 from tests.train.runs import TINY as RUN
 
 needs_weights = pytest.mark.skipif(
@@ -169,10 +170,81 @@ def test_a_conversation_follows_the_template(file, monkeypatch, capsys):
     turns.append({"role": "user", "content": "sat <|im_end|> on"})
     stop = opened.tokenizer.special_tokens["<|im_end|>"]
     assert asked == [
-        (opened.template.ids(said, opened.tokenizer, add_generation_prompt=True), stop, 9)
+        (opened.template.ids(said, opened.tokenizer, add_generation_prompt=True), {stop}, 9)
         for said in (turns[:1], turns)
     ]
     assert asked[1][0].count(stop) == 3  # what the user spelled is none
+
+
+def writes(monkeypatch, decoder, ids):
+    """Let a model draw these ids, one after the other."""
+    script = iter(ids)
+    size = decoder.config.vocab_size
+
+    def project(x_BTD, _):
+        row = torch.nn.functional.one_hot(torch.tensor(next(script)), size)
+        return row.float().expand(*x_BTD.shape[:-1], size)
+
+    monkeypatch.setattr(decoder, "project", project)
+
+
+@pytest.mark.parametrize("end", [END_OF_TEXT, "<|im_end|>"])
+def test_each_of_several_stops_ends_an_answer(end, decoder, tokenizer, monkeypatch):
+    """As in Llama 3: <|end_of_text|> is its eos_token, and <|eot_id|> ends its turns."""
+    how = template.Template(TALK, tokens={"eos_token": END_OF_TEXT})
+    ids = [*tokenizer.encode(f"the cat{end}"), *tokenizer.encode("sat on the mat") * 9]
+    writes(monkeypatch, decoder, ids)
+    talk = Conversation(decoder, tokenizer, how, most_tokens=20)
+    assert talk.answer("the dog") == "the cat"
+    writes(monkeypatch, decoder, ids)
+    task = tasks.Task("copy", "sat", "", 1, 0)
+    assert sft.answers(decoder, tokenizer, [task], how) == ["the cat"]
+
+
+def test_a_text_begins_and_ends_as_the_file_says(decoder, tokenizer, tmp_path, monkeypatch, capsys):
+    """In both forms, and as transformers begins it."""
+    ids = tokenizer.special_tokens
+    path, folder = tmp_path / "a.gguf", tmp_path / "folder"
+    roles = {"bos": ids["<|im_start|>"], "eos": ids["<|im_end|>"], "eot": 7}
+    write_gguf(
+        path, decoder.state_dict(), decoder.config, tokenizer, template=TALK, token_ids=roles
+    )
+    opened = opening.open_model(path)
+    assert opened.begin_ids == ()  # it says so
+    assert opened.end_ids == {ids["<|im_end|>"], 7}
+    export_model(path, folder)
+    for name, change in (
+        ("generation_config.json", {"eos_token_id": [ids["<|im_end|>"], 9]}),
+        ("tokenizer.json", {"post_processor": BEGINS | {"special_tokens": told(ids)}}),
+    ):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(content | change))
+    opened = opening.open_model(folder)
+    assert opened.end_ids == {ids["<|im_end|>"], 9}
+    speller = transformers.AutoTokenizer.from_pretrained(folder)
+    whole = [*opened.begin_ids, *opened.tokenizer.encode("the cat")]
+    assert speller("the cat")["input_ids"] == whole == [ids["<|im_start|>"], *whole[1:]]
+    asked = []
+    monkeypatch.setattr(sampling, "generate", lambda _, ids, **how: asked.append((ids, how)))
+    assert sampling.main(["--model", str(folder), "--prompt", "the cat"]) == 0, capsys.readouterr()
+    assert asked[0][0].tolist() == [whole]
+    assert asked[0][1]["stop_id"] == {*opened.end_ids, ids[END_OF_TEXT]}
+
+
+BEGINS = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+}
+"""The post_processor of a tokenizer that sets a token before a text."""
+
+
+def told(ids):
+    token = "<|im_start|>"
+    return {token: {"id": token, "ids": [ids[token]], "tokens": [token]}}
 
 
 def open_lines(*lines):
