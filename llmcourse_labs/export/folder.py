@@ -67,6 +67,8 @@ class Parts(NamedTuple):
     """Where the model stops: at the end of a document, first of all, and of a turn."""
     template: str | None
     """Of conversations; None of a model that was not taught to talk."""
+    begin_ids: tuple[int, ...]
+    """Before a text."""
     card: Callable[[bytes], str]
     """Returns README.md for model.safetensors."""
 
@@ -145,13 +147,18 @@ def _write_gguf(to: Path, parts: Parts, kind: str) -> None:
     roles = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
     ids = {role: parts.tokens.get(name) for role, name in roles.items()}
     specials = parts.tokenizer.special_tokens
+    token_ids = {role: specials[token] for role, token in ids.items() if token in specials}
+    others = [i for i in parts.stop_ids if i != token_ids.get("eos")]
+    if parts.begin_ids not in ((), (token_ids.get("bos"),)):
+        raise ValueError("a GGUF file tells one token before a text, bos_token: write a folder")
     write_gguf(
         to,
         parts.state,
         parts.model,
         parts.tokenizer,
         template=parts.template,
-        token_ids={role: specials[token] for role, token in ids.items() if token in specials},
+        token_ids=token_ids | dict(zip(("eot", "eom"), others, strict=False)),
+        add_bos=bool(parts.begin_ids),
         kind=kind,
     )
 
@@ -216,27 +223,34 @@ def _of_run(run_folder: Path, name: str, dtype: DType) -> Parts:
         tokens=tokens,
         stop_ids=stop_ids,
         template=source,
+        begin_ids=(),
         card=card,
     )
 
 
 def _of_model(what: str | Path, name: str) -> Parts:
     """Return the parts of a model of others."""
-    model, tokenizer, template = open_model(what)
+    opened = open_model(what)
+    model, tokenizer, template = opened
     if (reason := obstacle(model.config)) is not None:
         raise ValueError(reason)
     tokens = {} if template is None else dict(template.tokens)
     end = tokens.setdefault("eos_token", END_OF_TEXT)
     if end not in tokenizer.special_tokens:
         raise ValueError(f"{what} has no token that ends a text: there is no {end!r}")
+    names = {i: token for token, i in tokenizer.special_tokens.items()}
+    if opened.begin_ids:
+        tokens.setdefault("bos_token", names[opened.begin_ids[0]])
+    first = tokenizer.special_tokens[end]
     original, licence = about_model(what)
     return Parts(
         model=model.config,
         state=model.state_dict(),
         tokenizer=tokenizer,
         tokens=tokens,
-        stop_ids=[tokenizer.special_tokens[end]],
+        stop_ids=[first, *sorted(opened.end_ids - {first})],
         template=None if template is None else template.source,
+        begin_ids=opened.begin_ids,
         card=lambda _: card_of_others(name, original, licence, model.config),
     )
 
@@ -253,7 +267,7 @@ def _contents(parts: Parts, dtype: DType) -> dict[str, bytes]:
         "generation_config.json": huggingface.generation_config_json(
             parts.model, begin_id=begin_id, end_ids=parts.stop_ids
         ),
-        "tokenizer.json": huggingface.tokenizer_json(parts.tokenizer),
+        "tokenizer.json": huggingface.tokenizer_json(parts.tokenizer, parts.begin_ids),
         "tokenizer_config.json": huggingface.tokenizer_config_json(
             parts.model, tokens=parts.tokens, template=parts.template
         ),

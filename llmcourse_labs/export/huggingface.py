@@ -148,11 +148,15 @@ def generation_config_json(
     }
 
 
-def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+def tokenizer_json(tokenizer: Tokenizer, begin_ids: Sequence[int] = ()) -> dict[str, Any]:
     """Return tokenizer.json, the form of Hugging Face's `tokenizers`: it gives the ids of ours.
 
     The two may differ on characters that one of them does not know yet: each cuts words by the
     version of Unicode that it was built with.
+
+    Args:
+        tokenizer: of the model.
+        begin_ids: of special tokens that a text begins with.
 
     Raises:
         ValueError: if there is no special token, to stand between documents.
@@ -172,7 +176,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "added_tokens": [_added(token, i) for i, token in sorted(names.items())],
         "normalizer": {"type": "NFC"} if "NFC" in tokenizer.quirks else None,
         "pre_tokenizer": _pre_tokenizer(tokenizer.pattern),
-        "post_processor": None,  # which would add ids
+        "post_processor": _beginning([names[i] for i in begin_ids], specials),
         "decoder": _byte_level(use_regex=True),
         "model": {
             "type": "BPE",
@@ -227,6 +231,20 @@ def tokenizer_config_json(
         "model_max_length": config.context_length,
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
+    }
+
+
+def _beginning(tokens: Sequence[str], specials: Mapping[str, int]) -> dict[str, Any] | None:
+    """Return what sets special tokens before a text; None where there are none."""
+    if not tokens:
+        return None
+    first = [{"SpecialToken": {"id": token, "type_id": 0}} for token in tokens]
+    a, b = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    return {
+        "type": "TemplateProcessing",
+        "single": [*first, a],
+        "pair": [*first, a, *first, b],
+        "special_tokens": {t: {"id": t, "ids": [specials[t]], "tokens": [t]} for t in tokens},
     }
 
 

@@ -44,6 +44,7 @@ def write_gguf(
     *,
     template: str | None = None,
     token_ids: Mapping[str, int] | None = None,
+    add_bos: bool = False,
     kind: str = "F32",
 ) -> None:
     """Write a model into one file, whole or not at all.
@@ -58,6 +59,7 @@ def write_gguf(
         tokenizer: of the model; ids that it lacks are filled up as unused.
         template: of conversations, in Jinja; None of a model that was not taught to talk.
         token_ids: by role, which id has it: bos, eos, eot, unknown, padding.
+        add_bos: whether a text begins with the token of the role bos.
         kind: of the matrices, one of `WRITTEN_KINDS`.
 
     Raises:
@@ -74,6 +76,7 @@ def write_gguf(
     metadata = {
         **metadata_of(config),
         **_tokenizer_of(tokenizer, config.vocab_size, token_ids or {}),
+        "tokenizer.ggml.add_bos_token": add_bos,
         **({} if template is None else {"tokenizer.chat_template": template}),
         "general.name": Path(path).stem,
         "general.alignment": ALIGNMENT,
@@ -126,7 +129,6 @@ def _tokenizer_of(
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.merges": [f"{spell(a)} {spell(b)}" for a, b in tokenizer.merges],
-        "tokenizer.ggml.add_bos_token": False,
         **{f"tokenizer.ggml.{role}_token_id": i for role, i in token_ids.items()},
     }
 

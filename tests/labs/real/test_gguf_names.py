@@ -227,6 +227,9 @@ def test_the_rotation_of_llama_3_1_is_read(tmp_path):
     own = metadata_of("llama", **{"rope.scaling.original_context_length": 64})
     file = write(tmp_path / "a.gguf", "llama", tensors, own)
     assert difference(file, made) < 1e-5
+    own = metadata_of("llama", **{"rope.scaling.factor": 4.0})  # of no type: llama.cpp scales both
+    with pytest.raises(ValueError, match="scaled twice, by rope_freqs"):
+        config_from_gguf(write(tmp_path / "b.gguf", "llama", tensors, own))
     for changed, length in ((divisors * [1, 1, 1, 1, 1.01], 64), (divisors, 8192)):
         tensors["rope_freqs.weight"] = changed.astype(np.float32)
         own = metadata_of("llama", **{"rope.scaling.original_context_length": length})

@@ -67,6 +67,7 @@ def same(one, other):
         and one.tokenizer.fingerprint == other.tokenizer.fingerprint
         and one.template.source == other.template.source
         and one.template.tokens == other.template.tokens
+        and (one.begin_ids, one.end_ids) == (other.begin_ids, other.end_ids)
     )
 
 
@@ -229,6 +230,15 @@ def test_a_text_begins_and_ends_as_the_file_says(decoder, tokenizer, tmp_path, m
     assert sampling.main(["--model", str(folder), "--prompt", "the cat"]) == 0, capsys.readouterr()
     assert asked[0][0].tolist() == [whole]
     assert asked[0][1]["stop_id"] == {*opened.end_ids, ids[END_OF_TEXT]}
+    # And so it goes on from form to form.
+    again = export_model(folder, tmp_path / "again.gguf")
+    twice = export_model(again, tmp_path / "twice")
+    assert same(opened, opening.open_model(again))
+    assert same(opened, opening.open_model(twice))
+    speller = transformers.AutoTokenizer.from_pretrained(twice)
+    assert speller("the cat")["input_ids"] == whole
+    stops = transformers.GenerationConfig.from_pretrained(twice).eos_token_id
+    assert set(stops) == opened.end_ids
 
 
 BEGINS = {
