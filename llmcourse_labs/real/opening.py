@@ -38,7 +38,7 @@ _IN_GGUF = {
 """What a template calls a token, and the end of its key in the metadata of a GGUF file."""
 
 
-_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
+_NAMED = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 """Tokens that a template calls by name."""
 
 
@@ -140,17 +140,30 @@ def _from_folder(folder: Path) -> RealModel:
         source = written.read_text("utf8")
     if isinstance(source, list):  # several by name
         source = next((s["template"] for s in source if s.get("name") == "default"), None)
-    tokens = {}
-    for name in _NAMED:
-        token = settings.get(name)
-        token = token.get("content") if isinstance(token, Mapping) else token
-        if isinstance(token, str):
-            tokens[name] = token
-    template = Template(source, tokens=tokens) if isinstance(source, str) else None
+    template = (
+        Template(source, tokens=_named(folder, settings)) if isinstance(source, str) else None
+    )
     opened = RealModel(model, tokenizer, template)
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise ValueError(
+            f"the tokenizer of {folder} has {tokenizer.vocab_size} ids, and its embedding "
+            f"{model.config.vocab_size} rows: they are of two models"
+        )
     opened.begin_ids = read_text_ends(folder).before
     opened.end_ids = _ends(opened, _told_ends(folder))
     return opened
+
+
+def _named(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tokens that a template calls by name, as transformers finds them."""
+    older = folder / "special_tokens_map.json"
+    if "added_tokens_decoder" not in settings and older.is_file():
+        settings = {**settings, **_object(older)}
+    found = {name: settings.get(name) for name in _NAMED}
+    if isinstance(extra := settings.get("extra_special_tokens"), Mapping):
+        found |= extra
+    tokens = {name: t.get("content") if isinstance(t, Mapping) else t for name, t in found.items()}
+    return {name: token for name, token in tokens.items() if isinstance(token, str)}
 
 
 def _told_ends(folder: Path) -> set[int]:

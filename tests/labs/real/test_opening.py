@@ -241,6 +241,42 @@ def test_a_text_begins_and_ends_as_the_file_says(decoder, tokenizer, tmp_path, m
     assert set(stops) == opened.end_ids
 
 
+NAMED = {
+    "an older file alone": ({"bos_token": None}, {"bos_token": {"content": "<|im_end|>"}}),
+    "an older file that differs": ({}, {"bos_token": "<|im_end|>"}),
+    "an older file beside a newer list": (
+        {"added_tokens_decoder": {"279": {"content": "<|im_end|>", "special": True}}},
+        {"bos_token": "<|im_end|>"},
+    ),
+    "a name of its own": ({"extra_special_tokens": {"own_token": "<|im_start|>"}}, {}),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_a_template_sees_the_tokens_that_transformers_shows_it(case, file, tmp_path):
+    folder = export_model(file, tmp_path / "a")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings |= {"bos_token": END_OF_TEXT, "chat_template": "{{ bos_token }}{{ own_token }}" + TALK}
+    changes, older = NAMED[case]
+    settings = {name: v for name, v in (settings | changes).items() if v is not None}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "special_tokens_map.json").write_text(json.dumps(older))
+    speller = transformers.AutoTokenizer.from_pretrained(folder)
+    turns = [{"role": "user", "content": "the cat sat"}]
+    text = speller.apply_chat_template(turns, tokenize=False)
+    assert opening.open_model(folder).template.render(turns) == text
+    assert text.startswith("<|")
+
+
+def test_a_tokenizer_beyond_the_embedding_is_refused(file, tmp_path):
+    folder = export_model(file, tmp_path / "a")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"].append(content["added_tokens"][0] | {"id": 280, "content": "<x>"})
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="has 281 ids, and its embedding 280 rows"):
+        opening.open_model(folder)
+
+
 BEGINS = {
     "type": "TemplateProcessing",
     "single": [
