@@ -119,6 +119,8 @@ def _rotation_of(config: ModelConfig) -> dict[str, Any]:
         stretched = scaling.factor ** (config.head_size / (config.head_size - 2))
         return {"rope.freq_base": config.rope_theta * stretched}
     if scaling.kind == "llama3":
+        if config.qk_norm:
+            raise ValueError(f"llama.cpp reads {ROPE_FREQS} of a llama alone, not of a qwen3")
         if (scaling.low_freq_factor, scaling.high_freq_factor) != (1.0, 4.0):
             raise ValueError(
                 "a GGUF file has the rotation of Llama 3.1 with low_freq_factor 1 and "

@@ -36,7 +36,7 @@ def _chat(arguments: Sequence[str] | None) -> None:
         usual = 40 if template is None else 128
     else:
         model, tokenizer, template = open_model(options.model)
-        usual = 256
+        usual = min(256, model.config.context_length // 2)
         if template is None:
             raise ValueError(
                 f"{options.model} has no template for conversations: it was not taught to talk; "

@@ -18,6 +18,7 @@ from llmcourse.model.config import tiny, tiny_moe
 from llmcourse_labs.real import gguf_writer
 from llmcourse_labs.real.gguf_file import GgufFile
 from llmcourse_labs.real.gguf_names import decoder_from_gguf, gguf_names
+from llmcourse_labs.real.gguf_shape import metadata_of
 from llmcourse_labs.real.gguf_writer import write_gguf
 
 TOKENIZER = Tokenizer.from_merges(
@@ -113,6 +114,13 @@ def test_the_tokenizer_and_the_template_are_in_the_file(tmp_path):
     assert told["tokens"][256:262] == ["ab", "Ġt", "ĠtÃ", "<|end|>", "<|user|>", "[PAD261]"]
     assert told["token_type"] == [1] * 259 + [3] * 2 + [5] * 39
     assert {name: told[f"{name}_token_id"] for name in ids} == ids
+
+
+def test_divisors_of_rotations_are_written_for_a_llama_alone():
+    """llama.cpp opens no qwen3 with such a tensor."""
+    config = replace(tiny(), qk_norm=True, rope_scaling=SCALINGS["llama3"])
+    with pytest.raises(ValueError, match="of a llama alone, not of a qwen3"):
+        metadata_of(config)
 
 
 def test_what_cannot_be_written_is_refused(tmp_path):

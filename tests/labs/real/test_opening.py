@@ -293,6 +293,11 @@ def told(ids):
     return {token: {"id": token, "ids": [ids[token]], "tokens": [token]}}
 
 
+def test_an_answer_has_room_in_a_short_context(file, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", open_lines())
+    assert chat.main(["--model", str(file)]) == 0, capsys.readouterr().err
+
+
 def open_lines(*lines):
     """A file of what a user types."""
     return io.StringIO("".join(f"{line}\n" for line in lines))
