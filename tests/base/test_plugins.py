@@ -22,6 +22,7 @@ KINDS = {
     "engines": lambda found: callable(found.fit_under_torchrun),
     "checkpoints": lambda found: callable(found.verify_all),
     "stages": lambda found: issubclass(found, TrainingStage),
+    "models": callable,
 }
 
 

@@ -56,7 +56,7 @@ def test_what_is_recorded_is_found_by_name_and_says_when_where_and_by_which_comm
     found = recorded_runs("curation")
     assert set(found["copies"]["recited"]) == {str(n) for n in curation_runs.COPIES}
     assert set(found["copies"]["believed"]) == {str(s) for s in curation_runs.SHARES}
-    with pytest.raises(ValueError, match="nothing is recorded as 'x'; there are batch"):
+    with pytest.raises(ValueError, match="nothing is recorded as 'x'; there are addresses, batch"):
         recorded_runs("x")
     # Mutants: a file without its command, and one whose command names no script.
     names = {f.stem for f in (ROOT / "llmcourse_classroom").glob("*.json")} - NO_RUNS
