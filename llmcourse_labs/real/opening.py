@@ -7,7 +7,6 @@ not imported: its file is found and read.
 """
 
 import importlib.util
-import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from llmcourse_labs.real.gguf_tokenizer import (
     named_tokens_from_gguf,
     tokenizer_from_gguf,
 )
+from llmcourse_labs.real.huggingface_config import read_json
 from llmcourse_labs.real.huggingface_folder import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_text_ends, read_tokenizer_json
 from llmcourse_labs.real.template import Template
@@ -134,7 +134,7 @@ def _from_folder(folder: Path) -> RealModel:
     """Open a folder as `save_pretrained` writes it."""
     model, tokenizer = load_huggingface(folder).eval(), read_tokenizer_json(folder)
     path = folder / "tokenizer_config.json"
-    settings = _object(path) if path.is_file() else {}
+    settings = read_json(path) if path.is_file() else {}
     source: Any = settings.get("chat_template")
     if (written := folder / "chat_template.jinja").is_file():  # where transformers 5 puts it
         source = written.read_text("utf8")
@@ -158,7 +158,7 @@ def _named(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the tokens that a template calls by name, as transformers finds them."""
     older = folder / "special_tokens_map.json"
     if "added_tokens_decoder" not in settings and older.is_file():
-        settings = {**settings, **_object(older)}
+        settings = {**settings, **read_json(older)}
     found = {name: settings.get(name) for name in _NAMED}
     if isinstance(extra := settings.get("extra_special_tokens"), Mapping):
         found |= extra
@@ -169,7 +169,7 @@ def _named(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
 def _told_ends(folder: Path) -> set[int]:
     """Return the ids at which a folder says that writing stops."""
     for name in ("generation_config.json", "config.json"):
-        told = _object(folder / name).get("eos_token_id") if (folder / name).is_file() else None
+        told = read_json(folder / name).get("eos_token_id") if (folder / name).is_file() else None
         if told is not None:
             return {i for i in (told if isinstance(told, list) else [told]) if type(i) is int}
     return set()
@@ -181,14 +181,3 @@ def _ends(opened: RealModel, told: Collection[int]) -> frozenset[int]:
         if opened.template is not None:
             told = {*told, *opened.template.stop_ids(opened.tokenizer)}
     return frozenset(told)
-
-
-def _object(path: Path) -> Mapping[str, Any]:
-    """Return the object in a JSON file."""
-    try:
-        content = json.loads(path.read_text("utf8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, Mapping):
-        raise ValueError(f"{path} must hold a JSON object, got a {type(content).__name__}")
-    return content
