@@ -16,7 +16,9 @@ from unittest import mock
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 
 from llmcourse import checkpoint, train
 from llmcourse.parallel import world
@@ -64,6 +66,7 @@ class Ranks:
 
 def _clean_run(rank: world.Rank, fn, mesh, args, settings, *, mutant) -> Any:
     """Forget what earlier programs have left behind, and run one on a mesh of its own."""
+    _leave_groups()
     State.of_this_process().restore()
     stack_dump = rank.world._whereabouts
     stack_dump.write(f"in {getattr(fn, '__name__', 'its function')}")
@@ -71,6 +74,13 @@ def _clean_run(rank: world.Rank, fn, mesh, args, settings, *, mutant) -> Any:
     broken = sys.modules[fn.__module__].MUTANTS[mutant]() if mutant else contextlib.nullcontext()
     with broken:
         return fn(here, *args, **settings)
+
+
+def _leave_groups() -> None:
+    """Destroy the groups of earlier meshes: each has threads that wake a hundred times a second."""
+    for group in list(distributed_c10d._world.pg_map):
+        if group is not dist.group.WORLD:
+            dist.destroy_process_group(group)
 
 
 class State:

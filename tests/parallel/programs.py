@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -18,6 +19,10 @@ from llmcourse.parallel import collectives, world
 
 def place(rank):
     return rank.index, rank.size, rank.place
+
+
+def num_threads(rank):
+    return psutil.Process().num_threads()
 
 
 def over_groups_of_torch(rank):

@@ -51,6 +51,12 @@ def test_a_program_that_fails_leaves_ranks_for_the_next(pools, how):
     assert pools(3).run(programs.state)[0]["environment"] is None
 
 
+def test_the_groups_of_a_mesh_end_with_it(pools):
+    """Each has threads that wake a hundred times a second: after many tests nothing else runs."""
+    first, again = (pools(4, {"dp": 2, "tp": 2}).run(programs.num_threads) for _ in range(2))
+    assert first == again
+
+
 def test_one_pool_stands_on_any_mesh():
     pools = kit.Pools()
     pids = pools(2).run(programs.pid)
