@@ -6,6 +6,7 @@ Written down by tools/build/noting while it runs.  An execution holds as long as
 import ast
 import functools
 import hashlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def module_path(name: str, root: Path) -> Path | None:
 
 
 def _state(kind: str, what: str, root: Path) -> bytes:
+    if kind == "name" and what.partition(".")[0] not in PACKAGES:  # carries weights
+        return ABSENT if importlib.util.find_spec(what) is None else b"installed"
     if kind == "name":
         path = module_path(what, root)
         return ABSENT if path is None else path.name.encode() + b"\0" + meaning_of(path)

