@@ -12,7 +12,7 @@ from llmcourse.data.tokenizer import GPT2, Tokenizer
 from llmcourse.data.tokenizer.files import spell
 from llmcourse.model import ModelConfig
 from llmcourse.model.huggingface import Family, family_of, obstacle
-from llmcourse_labs.real.tokenizer_parts import SMOLLM
+from llmcourse_labs.real.tokenizer_parts import SMOLLM, shown_ids
 from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, ROLES
 
 DType = Literal["float32", "bfloat16", "float16", "q8_0"]
@@ -173,7 +173,10 @@ def tokenizer_json(tokenizer: Tokenizer, begin_ids: Sequence[int] = ()) -> dict[
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(token, i) for i, token in sorted(names.items())],
+        "added_tokens": [
+            _added(token, i, special=i not in shown_ids(tokenizer))
+            for i, token in sorted(names.items())
+        ],
         "normalizer": {"type": "NFC"} if "NFC" in tokenizer.quirks else None,
         "pre_tokenizer": _pre_tokenizer(tokenizer.pattern),
         "post_processor": _beginning([names[i] for i in begin_ids], specials),
@@ -248,10 +251,10 @@ def _beginning(tokens: Sequence[str], specials: Mapping[str, int]) -> dict[str, 
     }
 
 
-def _added(token: str, token_id: int) -> dict[str, Any]:
-    """Return how tokenizer.json names a special token; white space beside it is not taken."""
+def _added(token: str, token_id: int, *, special: bool) -> dict[str, Any]:
+    """Return how tokenizer.json names an added token; white space beside it is not taken."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": token_id, "content": token, **flags, "special": True}
+    return {"id": token_id, "content": token, **flags, "special": special}
 
 
 def _pre_tokenizer(pattern: str) -> dict[str, Any]:

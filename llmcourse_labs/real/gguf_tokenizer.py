@@ -55,7 +55,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     if len(special_tokens) < len(special):
         raise ValueError("the file has a special token twice: every one needs its own id")
     merges = [merge.split(" ") for merge in _list(metadata, "merges", str)]
-    return tokenizer_from_parts(vocabulary, merges, special_tokens, *PATTERNS[pre])
+    shown = {i for i, of in enumerate(types) if of == USER_DEFINED}
+    return tokenizer_from_parts(vocabulary, merges, special_tokens, *PATTERNS[pre], shown=shown)
 
 
 def pattern_name(tokenizer: Tokenizer) -> str:

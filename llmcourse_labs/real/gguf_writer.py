@@ -24,10 +24,14 @@ from llmcourse_labs.real.gguf_blocks import KINDS, quantise_q8_0
 from llmcourse_labs.real.gguf_file import ALIGNMENT, LIST, NUMBERS, PIECE, TEXT, TensorInfo
 from llmcourse_labs.real.gguf_names import gguf_names, reordered
 from llmcourse_labs.real.gguf_shape import ROPE_FREQS, llama3_divisors, metadata_of
-from llmcourse_labs.real.gguf_tokenizer import pattern_name
-
-NORMAL, CONTROL, UNUSED = 1, 3, 5
-"""Types of tokens."""
+from llmcourse_labs.real.gguf_tokenizer import (
+    CONTROL,
+    NORMAL,
+    UNUSED,
+    USER_DEFINED,
+    pattern_name,
+)
+from llmcourse_labs.real.tokenizer_parts import shown_ids
 
 WRITTEN_KINDS = {"F32": 0, "F16": 1, "Q8_0": 7}
 """Of the matrices in a file that is written: what llama.cpp calls such a file."""
@@ -112,7 +116,7 @@ def _tokenizer_of(
     for i in range(vocab_size):
         if i in names:
             tokens.append(names[i])
-            types.append(CONTROL)
+            types.append(USER_DEFINED if i in shown_ids(tokenizer) else CONTROL)
         elif i in tokenizer.vocab:
             tokens.append(spell(tokenizer.vocab[i]))
             types.append(NORMAL)

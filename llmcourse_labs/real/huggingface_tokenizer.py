@@ -82,7 +82,8 @@ def _tokenizer(content: dict[str, Any]) -> Tokenizer:
     quirks = ["NFC"] if _composes(content.get("normalizer")) else []
     quirks += ["whole words"] if model.get("ignore_merges") else []
     vocab = _checked(model["vocab"])
-    special_tokens = _added(content.get("added_tokens") or [], vocab, normalizes="NFC" in quirks)
+    added = content.get("added_tokens") or []
+    special_tokens = _added(added, vocab, normalizes="NFC" in quirks)
     ids = set(special_tokens.values())
     pattern = _pattern(content["pre_tokenizer"])
     require_alike(pattern)
@@ -92,6 +93,7 @@ def _tokenizer(content: dict[str, Any]) -> Tokenizer:
         special_tokens,
         pattern,
         quirks,
+        shown={token["id"] for token in added if not token["special"]},
     )
     if "missing bytes" in tokenizer.quirks and model.get("unk_token") is not None:
         raise ValueError(f"bytes that have no token become unk_token, {model['unk_token']!r}")

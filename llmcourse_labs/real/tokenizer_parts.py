@@ -1,7 +1,7 @@
 """What the two readers of others' tokenizers share: patterns, spelling, ends of a text."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from llmcourse.data.tokenizer import LLAMA3
@@ -54,13 +54,27 @@ class TextEnds(NamedTuple):
     after: tuple[int, ...] = ()
 
 
+class OthersTokenizer(Tokenizer):
+    """A tokenizer of others, which may hold tokens that are set as one and yet are text."""
+
+    shown_ids: frozenset[int] = frozenset()
+    """Of the special tokens, those that belong to what a model says, such as ``<think>``."""
+
+
+def shown_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of special tokens that are shown as text; none of a tokenizer of ours."""
+    return tokenizer.shown_ids if isinstance(tokenizer, OthersTokenizer) else frozenset()
+
+
 def tokenizer_from_parts(
     vocabulary: Mapping[int, str],
     merges: Iterable[Sequence[str]],
     special_tokens: Mapping[str, int],
     pattern: str,
     quirks: Sequence[str] = (),
-) -> Tokenizer:
+    *,
+    shown: Collection[int] = (),
+) -> OthersTokenizer:
     """Return the tokenizer of parts that are spelled in GPT-2's characters.
 
     Bytes that no token has are left out of a text, as `tokenizers` and llama.cpp do: the quirk
@@ -72,6 +86,7 @@ def tokenizer_from_parts(
         special_tokens: string to id, as they are.
         pattern: how text is cut into words.
         quirks: what else it does; see `Tokenizer`.
+        shown: ids of special tokens that are text.
 
     Raises:
         ValueError: if a token stands for no bytes, or the parts do not fit together.
@@ -86,10 +101,12 @@ def tokenizer_from_parts(
         if len(merge) != 2 or merge[0] not in bytes_of or merge[1] not in bytes_of:
             raise ValueError(f"the merge {merge!r} is not of two tokens of the vocabulary")
         pairs.append((bytes_of[merge[0]], bytes_of[merge[1]]))
-    return Tokenizer(
+    made = OthersTokenizer(
         {i: bytes_of[token] for i, token in vocabulary.items()},
         pairs,
         special_tokens,
         pattern,
         [*quirks, *(["missing bytes"] if missing else [])],
     )
+    made.shown_ids = frozenset(shown)
+    return made

@@ -16,6 +16,7 @@ from llmcourse.train.saved import config_and_checkpoint
 from llmcourse_labs.real import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
 from llmcourse_labs.real.template import Template
+from llmcourse_labs.real.tokenizer_parts import shown_ids
 from llmcourse_labs.tuning.chat_format import Turn, require_chat_tokens
 from llmcourse_labs.tuning.conversations import template_of
 from llmcourse_labs.tuning.sft import answer_ends, prompt_ids
@@ -137,7 +138,7 @@ class Conversation:
     def _answered(self, ids: list[int], write: Callable[[str], Any]) -> str:
         """Draw an answer, and write it."""
         known = self.tokenizer.vocab
-        specials = set(self.tokenizer.special_tokens.values())
+        silent = set(self.tokenizer.special_tokens.values()) - shown_ids(self.tokenizer)
         decoder = codecs.getincrementaldecoder("utf8")(errors="replace")
         pieces: list[str] = []
 
@@ -147,7 +148,7 @@ class Conversation:
 
         def on_token(drawn_11: Tensor) -> None:
             token = int(drawn_11)
-            if token not in specials:  # the rows of a padded vocabulary have no bytes
+            if token not in silent:  # the rows of a padded vocabulary have no bytes
                 on_text(decoder.decode(known.get(token, b"")))
 
         generate(

@@ -20,6 +20,7 @@ from llmcourse_labs.export import export, export_model
 from llmcourse_labs.export import folder as exporting
 from llmcourse_labs.real import command, opening, template, to_huggingface
 from llmcourse_labs.real.gguf_writer import write_gguf
+from llmcourse_labs.real.tokenizer_parts import OthersTokenizer
 from llmcourse_labs.tuning import chat, sft, tasks
 from llmcourse_labs.tuning.conversation import Conversation
 from tests.train.runs import TINY as RUN
@@ -200,6 +201,28 @@ def test_each_of_several_stops_ends_an_answer(end, decoder, tokenizer, monkeypat
     writes(monkeypatch, decoder, ids)
     task = tasks.Task("copy", "sat", "", 1, 0)
     assert sft.answers(decoder, tokenizer, [task], how) == ["the cat"]
+
+
+def test_tokens_that_are_not_special_are_shown_in_every_form(tmp_path, monkeypatch):
+    """As Qwen3's <think>, which is one token and yet text; mutants: every such token is hidden."""
+    own = train_bpe(["the cat sat on the mat " * 9], 300, [*TOKENS, "<think>", "</think>"])
+    ids = own.special_tokens
+    plain = {i: piece for i, piece in own.vocab.items() if i not in ids.values()}
+    spelled = OthersTokenizer(plain, own.merges, ids, own.pattern)
+    spelled.shown_ids = frozenset({ids["<think>"], ids["</think>"]})
+    shape = dataclasses.replace(model.tiny(), vocab_size=own.vocab_size, context_length=256)
+    state = model.Transformer(shape, generator=torch.Generator().manual_seed(3)).state_dict()
+    first, roles = tmp_path / "first.gguf", {"eos": ids["<|im_end|>"]}
+    write_gguf(first, state, shape, spelled, template=TALK, token_ids=roles)
+    folder = export_model(first, tmp_path / "folder")
+    drawn = own.encode("<think>the cat</think>sat<|im_start|><|im_end|>")
+    for place in (first, folder, export_model(folder, tmp_path / "again.gguf")):
+        opened = opening.open_model(place)
+        writes(monkeypatch, opened.decoder, drawn)
+        said, talk = [], Conversation(opened.decoder, opened.tokenizer, opened.template)
+        assert talk.answer("on", said.append) == "".join(said) == "<think>the cat</think>sat"
+    speller = transformers.AutoTokenizer.from_pretrained(folder)
+    assert speller.decode(drawn, skip_special_tokens=True) == "<think>the cat</think>sat"
 
 
 def test_a_text_begins_and_ends_as_the_file_says(decoder, tokenizer, tmp_path, monkeypatch, capsys):
