@@ -1,7 +1,7 @@
 """What a few bits can say: blocks of neighbours in a row share a scale, and perhaps a minimum.
 
-    with a minimum:  w = d q + m,   q = 0 .. 2^b - 1,              d = (max - min) / (2^b - 1), m = min
-    symmetric:       w = d q,       q = -(2^(b-1) - 1) .. 2^(b-1) - 1,    d = max |w| / (2^(b-1) - 1)
+    with a minimum:  w = d q + m,   q = 0 .. h,    d = (max - min) / h,  m = min,    h = 2^b - 1
+    symmetric:       w = d q,       q = -h .. h,   d = max |w| / h,                  h = 2^(b-1) - 1
 
 Scales and minima are kept as float16, codes are found before they are rounded: at 4 bits with a
 minimum and at 8 bits symmetric, blocks of 32, this is Q4_1 and Q8_0 of ggml to the bit.  (Its Q4_0
