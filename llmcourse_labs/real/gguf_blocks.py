@@ -19,7 +19,7 @@ Source: the layouts of ggml, https://github.com/ggml-org/ggml, src/ggml-common.h
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Float16, UInt8
 from torch import Tensor
 
 
@@ -79,6 +79,32 @@ def quantise_q8_0(weights_NW: Float[Tensor, "N 32"]) -> UInt8[Tensor, "N 34"]:
     whole_NW += size_NW - whole_NW >= 0.5
     q_NW = (whole_NW * scaled_NW.sign()).to(torch.int8)
     return torch.cat([d_N1.half().view(torch.uint8), q_NW.view(torch.uint8)], dim=1)
+
+
+def quantise_q4_1(weights_NW: Float[Tensor, "N 32"]) -> UInt8[Tensor, "N 20"]:
+    """Return blocks of Q4_1:  m = min w,  d = (max w - m) / 15,  q = (w - m) / d, halves upwards.
+
+    Args:
+        weights_NW: 32 neighbours of a row in each block, finite.
+    """
+    m_N1, high_N1 = weights_NW.aminmax(dim=1, keepdim=True)
+    d_N1 = (high_N1 - m_N1) / 15
+    # As ggml: d and m are rounded to float16 only when the codes are found.
+    q_NW = (weights_NW - m_N1) * torch.where(d_N1 == 0, 0, 1 / d_N1) + 0.5
+    return q4_1_blocks(d_N1.half(), m_N1.half(), q_NW.to(torch.uint8).clamp_(max=15))
+
+
+def q4_1_blocks(
+    d_N1: Float16[Tensor, "N 1"], m_N1: Float16[Tensor, "N 1"], q_NW: UInt8[Tensor, "N 32"]
+) -> UInt8[Tensor, "N 20"]:
+    """Return blocks of Q4_1 with these scales, minima and codes, 0 to 15."""
+    return torch.cat([d_N1.view(torch.uint8), m_N1.view(torch.uint8), nibbles(q_NW)], dim=1)
+
+
+def nibbles(q_NW: UInt8[Tensor, "*N W"]) -> UInt8[Tensor, "*N W/2"]:
+    """Return codes from 0 to 15, two to a byte: the first half low, the second half high."""
+    low_NH, high_NH = q_NW.unflatten(-1, (2, -1)).unbind(-2)
+    return low_NH | high_NH << 4
 
 
 def _numbers(blocks: Tensor, dtype: torch.dtype) -> Tensor:

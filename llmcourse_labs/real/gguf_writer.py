@@ -2,7 +2,8 @@
 
 What a file of llama.cpp's converter has is written, and nothing else: the shape, the tokenizer, the
 template, and the tensors under llama.cpp's names.  Vectors and routers stay in F32; in a file of
-Q8_0, rows that are no multiple of 32 weights are in F16, as llama.cpp's converter has them.
+blocks, rows that are no multiple of 32 weights are in F16, as llama.cpp's converter has them.  In
+one of Q4_1 the embedding and the head are in Q8_0.
 
 Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -14,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import UInt8
 from torch import Tensor
 
 from llmcourse.base.files import write_atomically
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.data.tokenizer.files import spell
 from llmcourse.model.config import ModelConfig
-from llmcourse_labs.real.gguf_blocks import KINDS, quantise_q8_0
+from llmcourse_labs.real.gguf_blocks import KINDS, quantise_q4_1, quantise_q8_0
 from llmcourse_labs.real.gguf_file import ALIGNMENT, LIST, NUMBERS, PIECE, TEXT, TensorInfo
 from llmcourse_labs.real.gguf_names import gguf_names, reordered
 from llmcourse_labs.real.gguf_shape import ROPE_FREQS, llama3_divisors, metadata_of
@@ -33,8 +35,12 @@ from llmcourse_labs.real.gguf_tokenizer import (
 )
 from llmcourse_labs.real.tokenizer_parts import shown_ids
 
-WRITTEN_KINDS = {"F32": 0, "F16": 1, "Q8_0": 7}
+WRITTEN_KINDS = {"F32": 0, "F16": 1, "Q4_1": 3, "Q8_0": 7}
 """Of the matrices in a file that is written: what llama.cpp calls such a file."""
+
+_NARROW = {"F16": Tensor.half, "Q4_1": quantise_q4_1, "Q8_0": quantise_q8_0}
+_OF_SCALES = {"Q4_1": 4, "Q8_0": 2}
+"""Bytes at the beginning of a block that are numbers of float16."""
 
 _UINT32, _INT32, _FLOAT32, _BOOL = 4, 5, 6, 7
 """Types of values that are written."""
@@ -50,6 +56,7 @@ def write_gguf(
     token_ids: Mapping[str, int] | None = None,
     add_bos: bool = False,
     kind: str = "F32",
+    blocks: Mapping[str, UInt8[Tensor, "F B"]] | None = None,
 ) -> None:
     """Write a model into one file, whole or not at all.
 
@@ -65,6 +72,8 @@ def write_gguf(
         token_ids: by role, which id has it: bos, eos, eot, unknown, padding.
         add_bos: whether a text begins with the token of the role bos.
         kind: of the matrices, one of `WRITTEN_KINDS`.
+        blocks: matrices that were rounded before, under our names: the bytes of each row in the
+            kind; they are written in place of those in `state`.
 
     Raises:
         ValueError: if llama.cpp has no such model, tokenizer or kind, the parameters are not those
@@ -97,6 +106,10 @@ def write_gguf(
         file.write(_header(metadata, infos))
         for name, (ours, weight) in tensors.items():
             file.write(bytes(-file.tell() % ALIGNMENT))
+            if blocks is not None and ours in blocks:
+                rows = reordered(ours, blocks[ours], config, to_file=True)
+                file.write(rows.contiguous().numpy().data)
+                continue
             its, whole = infos[name].kind, weight.detach().cpu().float()
             rows = reordered(ours, whole, config, to_file=True)
             for piece in rows.reshape(-1, KINDS[its].num_weights).split(PIECE):
@@ -145,7 +158,9 @@ def _infos(tensors: Mapping[str, Tensor], kind: str) -> dict[str, TensorInfo]:
         shape, its = tuple(weight.shape), kind
         if len(shape) == 1 or "ffn_gate_inp" in name:
             its = "F32"
-        elif shape[-1] % KINDS[its].num_weights:
+        elif kind == "Q4_1" and name in ("token_embd.weight", "output.weight"):
+            its = "Q8_0"
+        if shape[-1] % KINDS[its].num_weights:
             its = "F16"
         num_bytes = weight.numel() // KINDS[its].num_weights * KINDS[its].num_bytes
         infos[name] = TensorInfo(shape, its, end, num_bytes)
@@ -157,8 +172,8 @@ def _packed(weights_NW: Tensor, kind: str, name: str) -> Tensor:
     """Return float32 weights in the kind of a file."""
     if kind == "F32":
         return weights_NW.contiguous()
-    narrow = weights_NW.half() if kind == "F16" else quantise_q8_0(weights_NW)
-    scales = narrow if kind == "F16" else narrow[:, :2].view(torch.float16)
+    narrow = _NARROW[kind](weights_NW)
+    scales = narrow if kind == "F16" else narrow[:, : _OF_SCALES[kind]].view(torch.float16)
     if not scales.isfinite().all():
         raise ValueError(f"{name} has weights that are too large for {kind}: write F32")
     return narrow

@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse_labs.real.quantise.decoder import RoundedDecoder, round_decoder
+    from llmcourse_labs.real.quantise.cache import RoundedCache, rounded, rounded_cache
+    from llmcourse_labs.real.quantise.decoder import (
+        READ_BY,
+        RoundedDecoder,
+        inputs_of,
+        round_decoder,
+    )
     from llmcourse_labs.real.quantise.gptq import gptq, inverse_factor
     from llmcourse_labs.real.quantise.grid import Grid, Rounded, nearest
+    from llmcourse_labs.real.quantise.merge import MergeLoss, merge_loss
+    from llmcourse_labs.real.quantise.packed import pack
 
 lazy(__name__)

@@ -1,0 +1,37 @@
+"""What is left of an adapter when it is merged into a matrix of few bits."""
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from llmcourse_labs.real.quantise.grid import Grid, nearest
+
+
+class MergeLoss(NamedTuple):
+    """What rounding does to a change C of a matrix W on a grid; R what W + C has become less W."""
+
+    survives: float
+    """(R . C) / (C . C): 1 if all of the change is there, 0 if nothing is."""
+    noise: float
+    """|R - C| / |C|: what was added or lost, in lengths of the change."""
+
+
+def merge_loss(
+    w_FD: Float[Tensor, "F D"], change_FD: Float[Tensor, "F D"], grid: Grid
+) -> MergeLoss:
+    """Merge a change, such as (alpha / r) B A, into a matrix, and round the sum to nearest.
+
+    Args:
+        w_FD: the matrix, on the grid or not.
+        change_FD: what is added, not 0 everywhere.
+        grid: of the merged matrix.
+
+    Raises:
+        ValueError: as `grid.nearest`.
+    """
+    made_FD = nearest(w_FD + change_FD, grid).weights() - w_FD
+    square = change_FD.square().sum()
+    survives = (made_FD * change_FD).sum() / square
+    noise = (made_FD - change_FD).square().sum() / square
+    return MergeLoss(float(survives), float(noise.sqrt()))
