@@ -49,6 +49,11 @@ model = Command(
     "smollm2",
     is_result=True,
 )
+quantise = Command(
+    "llmcourse_labs.export.quantised",
+    "write a run or a model in few bits, for llama.cpp",
+    "--model smollm2 --kind Q8_0 --out few.gguf",
+)
 launch = Command(
     "llmcourse_labs.scale.launch.__main__",
     "write a job for a cluster",

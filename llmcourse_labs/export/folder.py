@@ -10,7 +10,7 @@ offsets; then come the bytes.
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,7 +95,9 @@ def export(
             one has its name.
     """
     run_folder = Path(run_folder)
-    return _written(lambda name: _of_run(run_folder, name, dtype), to, dtype=dtype, force=force)
+    return _written(
+        lambda name: parts_of_run(run_folder, name, dtype), to, dtype=dtype, force=force
+    )
 
 
 def export_model(
@@ -113,7 +115,7 @@ def export_model(
         ValueError: as in `export`, and if the model cannot be opened.
         OSError: as in `export`.
     """
-    return _written(lambda name: _of_model(what, name), to, dtype=dtype, force=force)
+    return _written(lambda name: parts_of_model(what, name), to, dtype=dtype, force=force)
 
 
 def _written(read: Callable[[str], Parts], to: str | Path, *, dtype: DType, force: bool) -> Path:
@@ -126,7 +128,7 @@ def _written(read: Callable[[str], Parts], to: str | Path, *, dtype: DType, forc
         raise ValueError(f"dtype of {form} must be one of {', '.join(allowed)}, got {dtype!r}")
     if in_one_file:
         _refuse_taken_file(to, force=force)
-        _write_gguf(to, read(to.stem), GGUF_KINDS[dtype])
+        write_parts(to, read(to.stem), kind=GGUF_KINDS[dtype])
         return to
     _refuse_taken(to, force=force)
     contents = _contents(read(to.name), dtype)
@@ -142,8 +144,21 @@ def _written(read: Callable[[str], Parts], to: str | Path, *, dtype: DType, forc
     return to
 
 
-def _write_gguf(to: Path, parts: Parts, kind: str) -> None:
-    """Write a GGUF file; llama.cpp calls the tokens by other names."""
+def write_parts(
+    to: Path, parts: Parts, *, kind: str, blocks: Mapping[str, torch.Tensor] | None = None
+) -> None:
+    """Write a GGUF file; llama.cpp calls the tokens by other names.
+
+    Args:
+        to: of the file; one that is there is replaced.
+        parts: of the model.
+        kind: as `real.gguf_writer.write_gguf` takes it.
+        blocks: as there.
+
+    Raises:
+        ValueError: as there, and if a text of the model begins with more than one token.
+        OSError: as there.
+    """
     roles = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
     ids = {role: parts.tokens.get(name) for role, name in roles.items()}
     specials = parts.tokenizer.special_tokens
@@ -160,6 +175,7 @@ def _write_gguf(to: Path, parts: Parts, kind: str) -> None:
         token_ids=token_ids | dict(zip(("eot", "eom"), others, strict=False)),
         add_bos=bool(parts.begin_ids),
         kind=kind,
+        blocks=blocks,
     )
 
 
@@ -191,8 +207,17 @@ def _refuse_taken(to: Path, *, force: bool) -> None:
         )
 
 
-def _of_run(run_folder: Path, name: str, dtype: DType) -> Parts:
-    """Return the parts of a run's newest checkpoint."""
+def parts_of_run(run_folder: Path, name: str, dtype: DType) -> Parts:
+    """Return the parts of a run's newest checkpoint.
+
+    Args:
+        run_folder: where the run was started.
+        name: in its model card.
+        dtype: told there.
+
+    Raises:
+        ValueError: as `export`.
+    """
     _refuse_early(run_folder)
     config, saved = config_and_checkpoint(run_folder)
     _refuse_other_models(config)
@@ -228,8 +253,8 @@ def _of_run(run_folder: Path, name: str, dtype: DType) -> Parts:
     )
 
 
-def _of_model(what: str | Path, name: str) -> Parts:
-    """Return the parts of a model of others."""
+def parts_of_model(what: str | Path, name: str) -> Parts:
+    """Return the parts of a model of others; arguments and errors as of `export_model`."""
     opened = open_model(what)
     model, tokenizer, template = opened
     if (reason := obstacle(model.config)) is not None:
