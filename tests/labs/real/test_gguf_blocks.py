@@ -1,11 +1,14 @@
-"""Every kind of block gives exactly what the package `gguf` makes of it, and Q8_0 its bytes."""
+"""Every kind of block gives exactly what the package `gguf` makes of it.
+
+Those that are written have its bytes.
+"""
 
 import gguf
 import numpy as np
 import pytest
 import torch
 
-from llmcourse_labs.real.gguf_blocks import KINDS, dequantise, quantise_q8_0
+from llmcourse_labs.real.gguf_blocks import KINDS, dequantise, quantise_q4_1, quantise_q8_0
 
 SCALES = {"Q4_0": [0], "Q4_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q6_K": [208]}
 """Where a float16 stands in a block: any, but finite, of all sizes."""
@@ -48,6 +51,17 @@ def test_q8_0_is_written_as_gguf_writes_it(nth_seed):
     weights[50:100] = halves[49:] * draw.uniform(0.1, 3, (50, 1))  # by rounding on either side
     theirs = gguf.quants.quantize(weights, gguf.GGMLQuantizationType.Q8_0)
     assert torch.equal(quantise_q8_0(torch.from_numpy(weights)), torch.from_numpy(theirs))
+
+
+def test_q4_1_is_written_as_gguf_writes_it(nth_seed):
+    draw = np.random.default_rng(nth_seed)
+    weights = draw.normal(size=(500, 32)) + draw.normal(size=(500, 1))
+    weights = (weights * 10.0 ** draw.integers(-6, 3, (500, 1))).astype("f4")
+    weights[0], weights[1] = 0, -3
+    weights[2:60, :30] = draw.integers(0, 15, (58, 30)) + 0.5  # halves
+    weights[2:60, 30:] = [0, 15]
+    theirs = gguf.quants.quantize(weights, gguf.GGMLQuantizationType.Q4_1)
+    assert torch.equal(quantise_q4_1(torch.from_numpy(weights)), torch.from_numpy(theirs))
 
 
 def test_other_kinds_and_sizes_are_refused():

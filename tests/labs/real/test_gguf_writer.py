@@ -78,7 +78,7 @@ def test_ntk_is_written_as_another_base(tmp_path):
     assert not torch.allclose(logits(made(tiny())), logits(decoder), rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0"])
+@pytest.mark.parametrize("kind", ["F32", "F16", "Q4_1", "Q8_0"])
 @pytest.mark.parametrize("shape", ["llama", "qwen3", "mixture"])
 def test_gguf_reads_the_same_and_would_write_the_same_bytes(shape, kind, tmp_path):
     decoder, path = made(SHAPES[shape]), tmp_path / "a.gguf"
@@ -97,8 +97,9 @@ def test_gguf_reads_the_same_and_would_write_the_same_bytes(shape, kind, tmp_pat
         theirs = torch.from_numpy(gguf.dequantize(bytes_, t.tensor_type))
         assert torch.equal(file.read(t.name), theirs.view(exact.shape))
     # Rows of 24 and 40 weights cannot be cut into blocks of 32.
-    odd = kind == "Q8_0" and shape != "llama"
-    assert kinds == {"F32", kind} | ({"F16"} if odd else set())
+    odd = kind in ("Q4_1", "Q8_0") and shape != "llama"
+    ends = {"Q8_0"} if kind == "Q4_1" else set()  # of embedding and head
+    assert kinds == {"F32", kind} | ({"F16"} if odd else set()) | ends
 
 
 def test_the_tokenizer_and_the_template_are_in_the_file(tmp_path):
@@ -131,7 +132,7 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     cut = Tokenizer.from_merges([], special_tokens=[], pattern=r"\S+|\s+")
     good = {"state": decoder.state_dict(), "config": tiny(), "tokenizer": TOKENIZER}
     for changes, message in (
-        ({"kind": "Q4_0"}, "kind must be one of F32, F16, Q8_0, got 'Q4_0'"),
+        ({"kind": "Q4_0"}, "kind must be one of F32, F16, Q4_1, Q8_0, got 'Q4_0'"),
         ({"state": {}}, "the parameters are not those of the shape: 'blocks.0.attention.w_k'"),
         (
             {"state": large, "kind": "F16"},
