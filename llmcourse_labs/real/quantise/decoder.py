@@ -9,7 +9,7 @@ before it make of the calibration text; within a block, its own matrices are sti
 Shape suffixes:  R rows of text, T tokens of a row, D width, F rows of a matrix.
 
 Source:
-    Frantar et al. 2022, section 4, https://arxiv.org/abs/2210.17323
+    Frantar et al. 2022, https://arxiv.org/abs/2210.17323
 """
 
 import copy

@@ -1,23 +1,24 @@
 """GPTQ: the columns of a matrix are rounded one by one; those that are left make good the error.
 
-A layer should answer to its inputs as before, so  |W X - Q X|^2  is made small, not  |W - Q|^2.
-Of one row w it is  (w - q) H (w - q)^T / 2  with
+A layer should answer to its inputs as before: not the square of  W - Q  is made small, but that of
+W X - Q X.  Of one row w it is  (w - q) H (w - q)^T / 2  with::
 
     H = 2 X X^T + c mean(diag(2 X X^T)) I        (c the damping, without which H may be singular)
 
-When column j is rounded, the best that the columns F after it can do is
+When column j is rounded, the best that the columns F after it can do is::
 
-    e = (w_j - q_j) / [H_F^-1]_jj,        w_F  <-  w_F - e [H_F^-1]_j,F
+    e = (w_j - q_j) / P_jj,        w_F  <-  w_F - e P_jF
 
-where H_F^-1 is the inverse of H without the columns that are done.  All these inverses stand in one
-matrix: with H^-1 = U^T U, U upper triangular, row j of H_F^-1 is U_jj U_j,F, so that
+where P is the inverse of H without the columns that are done, another one for each j.  All of them
+stand in one matrix: with  H^-1 = U^T U,  U upper triangular, row j of P is  U_jj U_j,  so that::
 
-    e = (w_j - q_j) / U_jj,               w_F  <-  w_F - e U_j,F
+    e = (w_j - q_j) / U_jj,        w_F  <-  w_F - e U_jF
 
 Shape suffixes:  F rows (outputs), D columns (inputs), B columns of a block, N blocks of a row.
 
 Source:
-    Frantar et al. 2022, equations 2 and 3, algorithm 1, https://arxiv.org/abs/2210.17323
+    Frantar et al. 2022, https://arxiv.org/abs/2210.17323; the code of its authors, with the same
+    factor, damping and lazy update, is https://github.com/IST-DASLab/gptq
 """
 
 import torch
@@ -28,7 +29,7 @@ from llmcourse.base.arguments import require
 from llmcourse_labs.real.quantise.grid import Grid, Rounded, kept
 
 DAMPING = 0.01
-"""Of the mean of the Hessian's diagonal, as in the paper."""
+"""Of the mean of the Hessian's diagonal, as in its authors' code."""
 
 
 def inverse_factor(

@@ -1,5 +1,7 @@
 """What a few bits can say: blocks of neighbours in a row share a scale, and perhaps a minimum.
 
+A weight w of a block and its code q of b bits::
+
     with a minimum:  w = d q + m,   q = 0 .. h,    d = (max - min) / h,  m = min,    h = 2^b - 1
     symmetric:       w = d q,       q = -h .. h,   d = max |w| / h,                  h = 2^(b-1) - 1
 

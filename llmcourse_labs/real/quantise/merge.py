@@ -12,9 +12,9 @@ class MergeLoss(NamedTuple):
     """What rounding does to a change C of a matrix W on a grid; R what W + C has become less W."""
 
     survives: float
-    """(R . C) / (C . C): 1 if all of the change is there, 0 if nothing is."""
+    """sum(R C) / sum(C C): 1 if all of the change is there, 0 if nothing is."""
     noise: float
-    """|R - C| / |C|: what was added or lost, in lengths of the change."""
+    """Length of R - C over that of C: what was added or lost beside it."""
 
 
 def merge_loss(
