@@ -260,10 +260,12 @@ def parts_of_model(what: str | Path, name: str) -> Parts:
     if (reason := obstacle(model.config)) is not None:
         raise ValueError(reason)
     tokens = {} if template is None else dict(template.tokens)
-    end = tokens.setdefault("eos_token", END_OF_TEXT)
+    names = {i: token for token, i in tokenizer.special_tokens.items()}
+    ends = [names[i] for i in sorted(opened.end_ids) if i in names]
+    usual = END_OF_TEXT if END_OF_TEXT in ends or not ends else ends[0]
+    end = tokens.setdefault("eos_token", usual)
     if end not in tokenizer.special_tokens:
         raise ValueError(f"{what} has no token that ends a text: there is no {end!r}")
-    names = {i: token for token, i in tokenizer.special_tokens.items()}
     if opened.begin_ids:
         tokens.setdefault("bos_token", names[opened.begin_ids[0]])
     first = tokenizer.special_tokens[end]

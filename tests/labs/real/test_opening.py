@@ -84,6 +84,31 @@ def test_a_file_becomes_a_folder_and_a_file_again_to_the_bit(file, decoder, tmp_
     assert same(first, opening.open_model(str(again)))
 
 
+def test_a_model_that_was_not_taught_to_talk_keeps_the_end_that_its_file_names(tmp_path):
+    """Mutant: END_OF_TEXT ends all texts, which a base model may lack, or have for another use."""
+    for named in (["<s>", "</s>"], ["<s>", "</s>", END_OF_TEXT]):
+        own = train_bpe(["the cat sat on the mat " * 9], 300, named)
+        shape = dataclasses.replace(model.tiny(), vocab_size=own.vocab_size, context_length=256)
+        state = model.Transformer(shape, generator=torch.Generator().manual_seed(3)).state_dict()
+        end, begin = own.special_tokens["</s>"], own.special_tokens["<s>"]
+        first = tmp_path / f"{len(named)}.gguf"
+        write_gguf(
+            first, state, shape, own, token_ids={"eos": end, "bos": begin}, add_bos=len(named) > 2
+        )
+        folder = export_model(first, tmp_path / f"{len(named)}")
+        again = opening.open_model(export_model(folder, tmp_path / f"{len(named)} again.gguf"))
+        for opened in map(opening.open_model, (first, folder)):
+            assert opened.template is None
+            assert (opened.end_ids, opened.begin_ids) == (again.end_ids, again.begin_ids)
+            states = (each.decoder.state_dict() for each in (opened, again))
+            assert all(map(torch.equal, *(state.values() for state in states)))
+            assert opened.tokenizer.fingerprint == again.tokenizer.fingerprint
+        assert again.end_ids == {end}
+        assert transformers.GenerationConfig.from_pretrained(folder).eos_token_id == end
+        speller = transformers.AutoTokenizer.from_pretrained(folder)
+        assert speller.eos_token == "</s>"
+
+
 def test_transformers_reads_the_folder_of_a_model_of_others(file, tmp_path):
     folder = export_model(file, tmp_path / "folder")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
