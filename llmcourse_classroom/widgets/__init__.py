@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from llmcourse_classroom.widgets.course import ProgressMap
     from llmcourse_classroom.widgets.crash import CrashLab
     from llmcourse_classroom.widgets.descent import Bowl, StepByHand
+    from llmcourse_classroom.widgets.few_bits import FewBitsBoard
     from llmcourse_classroom.widgets.funnel import FunnelBoard
     from llmcourse_classroom.widgets.goodput import GoodputPlanner
     from llmcourse_classroom.widgets.graph import GraphStepper

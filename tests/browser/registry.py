@@ -670,6 +670,12 @@ ENTRIES = [
         state(crash_step=24, every=12, crash_when=AFTER, moments=False),
     ),
     entry(
+        widgets.FewBitsBoard,
+        state(bits=8, block="16", levels="scale alone", part=9, reads="The cat sat"),
+        state(bits=2, block="whole row", weights="turned, off their grid"),
+        kilobytes=40,
+    ),
+    entry(
         widgets.HackingBoard,
         state(score="five judges", budget=4.0, seed=1, all=True),
         state(budget=3.35, all=True),

@@ -11,9 +11,12 @@ import pytest
 import torch
 
 from llmcourse import train
+from llmcourse.model import Transformer, tiny
 from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_classroom.widgets.few_bits import LEVELS, setting_name
 from llmcourse_labs.capstone import CapstoneConfig, hashes, run_capstone, shipped
 from llmcourse_labs.evaluate import HOW, SKILLS
+from llmcourse_labs.real.quantise import Grid
 from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs
 from tools.runs import (
     addresses_runs,
@@ -24,6 +27,7 @@ from tools.runs import (
     context_runs,
     curation_runs,
     epochs_runs,
+    few_bits_board_runs,
     lens_runs,
     mixture_runs,
     moments_runs,
@@ -542,6 +546,50 @@ def test_a_real_model_says_what_is_recorded_after_every_layer():
             by_word = dict(zip([again["words"][i] for i in shares[::2]], shares[1::2], strict=True))
             for i, share in zip(others[::2], others[1::2], strict=True):
                 assert by_word.get(row["words"][i], 1) == pytest.approx(share, abs=1)
+
+
+def test_every_setting_of_few_bits_is_recorded():
+    """Mutants: places from 0, a setting left out, shares of the second token for the first's."""
+    found = recorded_runs("few_bits_board")
+    assert few_bits_board_runs.FOUND.stat().st_size < 60_000  # a chapter carries it
+    assert set(found["rows"]) == set(few_bits_board_runs.MODELS)
+    for name in few_bits_board_runs.MODELS:
+        rows = {setting: row["0"] for setting, row in found[name].items()}
+        assert list(rows) == list(few_bits_board_runs.settings())
+        plain = rows["not rounded"]["next"]
+        for row in rows.values():
+            assert len(row["next"]) == len(few_bits_board_runs.PROMPTS)
+            for (place, share, *pairs), (_, _, first, *_) in zip(row["next"], plain, strict=True):
+                tokens, shares = pairs[::2], pairs[1::2]
+                assert shares == sorted(shares, reverse=True)
+                assert (tokens.index(first) + 1 if first in tokens else 6) == min(place, 6)
+                assert place > 5 or share == shares[place - 1]
+
+
+def test_a_turned_model_has_other_weights_and_computes_the_same():
+    """Mutants: a gain left where it was, a matrix not turned back, the head of the old model."""
+    model = Transformer(tiny(), generator=torch.Generator().manual_seed(0)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.rand_like(weight) if weight.ndim == 1 else weight * 8)
+    turned, ids = few_bits_board_runs.turned(model), torch.arange(7)[None]
+    expected, found = model(ids), turned(ids)
+    assert (found - expected).norm() < 1e-4 * expected.norm()
+    for name, weight in model.named_parameters():
+        assert not torch.allclose(turned.get_parameter(name), weight, rtol=0.01), name
+
+
+@needs_weights
+def test_a_real_model_in_three_bits_says_what_is_recorded():
+    """Mutants: the embedding rounded too, blocks of 16, a share of the weights' mean."""
+    row = recorded_runs("few_bits_board")["as shipped"][setting_name(3, "32", LEVELS[0])]["0"]
+    again = few_bits_board_runs.run(0, "as shipped", Grid(3, 32))
+    assert again["error"] == pytest.approx(row["error"], rel=0.01)
+    for ours, theirs in zip(again["next"], row["next"], strict=True):
+        shares = dict(zip(ours[2::2], ours[3::2], strict=True))
+        assert ours[1] == pytest.approx(theirs[1], abs=1)
+        for token, share in zip(theirs[2::2], theirs[3::2], strict=True):
+            assert shares.get(token, theirs[-1]) == pytest.approx(share, abs=1)
 
 
 def test_moments_of_a_real_model_add_up():
