@@ -26,7 +26,7 @@ export function gridOf(block, bits, levels) {
 export function placed(x, { exact, from, step, low, first, last, alone }) {
   const scaled = exact ? fround(fround(x - from) * fround(1 / exact)) : 0;
   const code = alone ? sign(scaled) * floor(abs(scaled) + 0.5) : floor(fround(scaled + 0.5));
-  return fround(fround(step * clamp(code, first, last)) + low);
+  return fround(step * clamp(code, first, last) + low);
 }
 
 // A row in blocks of so many weights: the grid of each, and where every weight is rounded to.

@@ -25,17 +25,19 @@ def row_of(name):
 
 
 def rows():
-    """A row of each model, one of ties, one of zeros, one large, one small."""
+    """A row of each model, ties, almost ties, zeros; large, small and around 100."""
     real = [row_of(name) for name in (SHIPPED, TURNED)]
     ties = [float(i % 29) / 2 - 7 for i in range(LONG)]
-    return torch.tensor(
-        [*real, ties, [0.0] * LONG, *([k * x for x in real[1]] for k in (300, 1e-3))]
-    )
+    almost = [0.0, 255.0, *[0.5 - 2.0**-25] * 14] * (LONG // 16)
+    others = [
+        [size * x + low for x in real[1]] for size, low in ((0, 0), (300, 0), (1e-3, 0), (1, 100))
+    ]
+    return torch.tensor([*real, ties, almost, *others])
 
 
 @pytest.mark.parametrize(("block", "levels"), [*product(BLOCKS, LEVELS)])
 def test_rounds_as_the_package(arithmetic, block, levels):
-    """Mutants: halves to even, codes by the scale in float16, one code more, sums in float64."""
+    """Mutants: halves to even, codes by the scale in float16, sums in float64."""
     w_FD, long = rows(), LONG if block == BLOCKS[-1] else int(block)
     for bits in (2, 3, 4, 8):
         kept = nearest(w_FD, grid_of(bits, block, levels))
@@ -111,6 +113,7 @@ def test_bits_are_chosen_and_played(show):
 
 
 def test_blocks_levels_weights_and_prompts_are_chosen(show):
+    """Mutants: a code more on one side, a whole row of 64, the first prompt's tokens for all."""
     for width in (760, 360):
         page = show(FewBitsBoard(part=1, bits=3), width=width)
         choose(page, "weights in a block", "whole row", "for each 576 weights")
