@@ -8,8 +8,8 @@ Its speed, measured with one thread of a server's processor on a decoder of 135 
 one token takes three times the time of the same decoder in float32, a text of 32 tokens twice, one
 of 512 a third more.  The bytes are saved, the time is not: that needs a kernel that makes the
 weights in registers.  Two other ways were measured on single matrices.  To make W in slices of rows
-is slower at every length; to sum the codes of a block first,  y = sum over blocks of d (q x) + m
-(sum of x),  is a fifth faster for one token, and two to nine times slower for 32 and more.
+is slower nearly everywhere; to sum the codes of a block first,  y = sum over blocks of d (q x) + m
+(sum of x),  is up to a fifth faster for one token, and two to nine times slower for 32 and more.
 
 Shape suffixes:  F rows, D columns, N blocks of a row, B columns of a block, H half of
 them, P bytes of a row's codes.
