@@ -1,9 +1,10 @@
 """Measure what chapter 43 tells of benchmarks: the runs that a page has no time for.
 
-    python -m tools.runs.benchmark_runs [run] [sums] [trust] [nine] [rise] [battles] [texts] [refusals]
+    python -m tools.runs.benchmark_runs [PART ...]
 
-trains little models, lets them answer, and writes what it finds into
-llmcourse_classroom/benchmarks.json; a call that was cut short goes on with what is missing.
+Parts: run, sums, trust, nine, rise, battles, texts, refusals.  It trains little models, lets them
+answer, and writes what it finds into llmcourse_classroom/benchmarks.json; a call that was cut short
+goes on with what is missing.
 
 run       loss and right answers by skill on the way, three seeds.
 sums      one skill with many items, at four moments of the first run.

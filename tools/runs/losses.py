@@ -29,8 +29,8 @@ from torch import nn
 from llmcourse import nutshell
 from llmcourse.data import corpus
 from llmcourse_classroom.notebooks import nbformat
-from tools.runs import recording
 from tools.build.uses import python_of
+from tools.runs import recording
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = ROOT / "chapters" / "04_pairs_to_transformer.ipynb"
