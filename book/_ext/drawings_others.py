@@ -165,5 +165,13 @@ def opened(place: int) -> Drawing:
         if (k, n) != (3, 0)
     )
     taken = rect("on", 122, 14, 15, 15) + arrow("hue", 129.5, 84, 129.5, 36)
-    inside = ((rows + taken, "one of which is taken out"),)[place]
+    narrow = "".join(
+        rect("on", 68, 72 + 20 * n, 15, 15)
+        + "".join(rect("soft", 88 + 9 * k, 72 + 20 * n, 6, 15) for k in range(10))
+        for n in range(3)
+    )
+    inside = (
+        (rows + taken, "one of which is taken out"),
+        (narrow, "all narrow but the first of each row, which is lit"),
+    )[place]
     return box + inside[0], f"An open box in which numbers lie in rows, {inside[1]}."

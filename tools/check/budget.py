@@ -67,6 +67,8 @@ OF_ITS_OWN = {
     "45_capstone": Cost(package=4_200, script=250, tests=700, seconds=60),
     # The ground of the third lap: files, names, tokenizers and templates of other people's models.
     "46_real_model": Cost(package=2_000, script=250, tests=1_500, seconds=40),
+    # Grids of few bits, GPTQ, a packed product, a cache in few bits, and a command of its own.
+    "47_few_bits": Cost(package=1_600, script=250, tests=900, seconds=40),
 }
 """What chapters may cost that carry a whole part of the package."""
 
