@@ -1,4 +1,7 @@
-"""Weights and caches in a few bits: rounded to nearest or by GPTQ, packed, multiplied, written."""
+"""Weights and caches in a few bits: rounded to nearest or by GPTQ, packed, multiplied, written.
+
+Taught in: chapters/47_few_bits.ipynb
+"""
 
 from typing import TYPE_CHECKING
 
