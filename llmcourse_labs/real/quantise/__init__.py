@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse_labs.real.quantise.cache import RoundedCache, rounded, rounded_cache
+    from llmcourse_labs.real.quantise.cache import RoundedCache, rounded_cache, rounded_tokens
     from llmcourse_labs.real.quantise.decoder import (
         READ_BY,
         RoundedDecoder,

@@ -41,7 +41,7 @@ class RoundedCache(KVCache):
         first, end = self.num_rounded, self.length - self.length % (self.grid.block or 1)
         if end > first:
             for kept, along in ((self.keys_BSGK, self.keys), (self.values_BSGK, self.values)):
-                kept[:, first:end] = rounded(kept[:, first:end], self.grid, along)
+                kept[:, first:end] = rounded_tokens(kept[:, first:end], self.grid, along)
             self.num_rounded = end
         return super().append(k_BTGK, v_BTGK)
 
@@ -80,7 +80,9 @@ def rounded_cache(
     return [RoundedCache(each, grid, keys, values) for each in empty]
 
 
-def rounded(x_BSGK: Float[Tensor, "B S G K"], grid: Grid, along: Along) -> Float[Tensor, "B S G K"]:
+def rounded_tokens(
+    x_BSGK: Float[Tensor, "B S G K"], grid: Grid, along: Along
+) -> Float[Tensor, "B S G K"]:
     """Return keys or values on a grid, each channel or each token with scales of its own."""
     x = x_BSGK.permute(0, 2, 3, 1) if along == "channel" else x_BSGK  # what shares a scale is last
     on_grid = nearest(x.flatten(0, -2), grid).weights().view(x.shape)

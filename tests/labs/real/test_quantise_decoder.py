@@ -16,8 +16,8 @@ from llmcourse_labs.real.quantise import (
     nearest,
     pack,
     round_decoder,
-    rounded,
     rounded_cache,
+    rounded_tokens,
 )
 from tests.edits import edited
 
@@ -196,9 +196,9 @@ def by_hand(x_BSGK, bits, block, along):
 def test_a_channel_or_a_token_has_scales_of_its_own(along):
     x = torch.randn(2, 8, 2, 8, generator=torch.Generator().manual_seed(3))
     x[:, :, :, 5] += 9  # an outlier in every token
-    made_BSGK = rounded(x, Grid(3, 4), along)
+    made_BSGK = rounded_tokens(x, Grid(3, 4), along)
     assert torch.allclose(made_BSGK, by_hand(x, 3, 4, along), atol=1e-5)
-    other = rounded(x, Grid(3, 4), "token" if along == "channel" else "channel")
+    other = rounded_tokens(x, Grid(3, 4), "token" if along == "channel" else "channel")
     worse = (made_BSGK - x).norm() > (other - x).norm()
     assert bool(worse) == (along == "token")
 
