@@ -91,7 +91,11 @@ class ChoiceScores:
 
 
 def choice_scores(
-    model: Transformer, tokenizer: Tokenizer, items: Sequence[ChoiceItem]
+    model: Transformer,
+    tokenizer: Tokenizer,
+    items: Sequence[ChoiceItem],
+    *,
+    begin_ids: Sequence[int] = (),
 ) -> list[ChoiceScores]:
     """Return how likely a model finds the choices of each item.
 
@@ -103,6 +107,7 @@ def choice_scores(
         model: in evaluation mode.
         tokenizer: of the same run.
         items: at least one.
+        begin_ids: what a text of a model of others begins with, in place of the separator.
 
     Raises:
         ValueError: if there is no item, a choice does not fit into the context of the model or
@@ -111,7 +116,7 @@ def choice_scores(
     if not items:
         raise ValueError("there is no item: a suite needs at least one")
     _require_tokenizer_of(model, tokenizer)
-    start = _start(tokenizer)
+    start = list(begin_ids) or _start(tokenizer)
     # Prompt and choice are encoded as one text, in which no token may reach over the border.
     told: list[_Pair] = []
     for item in items:
@@ -196,7 +201,13 @@ class TextLoss:
         return bits_per_byte(self.nats, num_tokens=1, num_bytes=self.num_bytes)
 
 
-def text_loss(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) -> list[TextLoss]:
+def text_loss(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    begin_ids: Sequence[int] = (),
+) -> list[TextLoss]:
     """Return what a model pays for each text, a document that begins after the separator.
 
     Each token is predicted once.  A text that is longer than the context is read in windows that
@@ -207,6 +218,7 @@ def text_loss(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) ->
         model: in evaluation mode.
         tokenizer: of the same run.
         texts: at least one.
+        begin_ids: as in `choice_scores`.
 
     Raises:
         ValueError: if there is no text, one is empty, or the tokenizer is that of another model.
@@ -214,7 +226,7 @@ def text_loss(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) ->
     if not texts or not all(texts):
         raise ValueError("give one or more texts, none of them empty")
     _require_tokenizer_of(model, tokenizer)
-    start, context = _start(tokenizer), model.config.context_length
+    start, context = list(begin_ids) or _start(tokenizer), model.config.context_length
     pairs, owners, sizes = [], [], []
     for number, text in enumerate(texts):
         ids = tokenizer.encode(text)
@@ -224,9 +236,9 @@ def text_loss(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) ->
         unseen = sum(len(tokenizer.token_bytes(i)) for i in ids[:known])
         sizes.append((len(ids) - known, len(text.encode()) - unseen))
         row = [*start, *ids]
-        done = 1
+        done = given = max(1, len(start))
         while done < len(row):
-            first = 0 if done == 1 else done - context // 2
+            first = 0 if done == given else done - context // 2
             end = min(len(row), first + context + 1)  # the last one is asked for, not read
             pairs.append(_Pair(row[first:done], row[done:end]))
             owners.append(number)

@@ -88,6 +88,7 @@ def evaluate(
     file: Path,
     write: Callable[[str], Any],
     template: Template | None = None,
+    begin_ids: Sequence[int] = (),
 ) -> Row:
     """Evaluate a model on a suite, and return what its file holds in the end.
 
@@ -100,6 +101,7 @@ def evaluate(
         file: takes the rows one by one; rows of the same model, items and seed are kept.
         write: is given each line of the table.
         template: of a model of others, which answers tasks by it.
+        begin_ids: that its texts begin with, in place of the separator of documents.
 
     Raises:
         ValueError: if a number is out of its range, or the model cannot do the suite.
@@ -113,13 +115,13 @@ def evaluate(
         "seed": seed,
         "model": weights_hash(model.state_dict()),
         "tokenizer": tokenizer.fingerprint,
-    }
+    } | ({"begins with": list(begin_ids)} if begin_ids else {})
     found = _kept(file, about)
     write(head)
     for name in names:
         if name not in found["rows"]:
             found["rows"][name] = measure(
-                model, tokenizer, name, num_items, seed, template=template
+                model, tokenizer, name, num_items, seed, template=template, begin_ids=begin_ids
             )
             _save(file, found)
         write(_line(name, found["rows"][name]))
@@ -130,12 +132,19 @@ def evaluate(
 
 
 def _story_row(
-    model: Transformer, tokenizer: Tokenizer, name: str, num_items: int, seed: int, **_: object
+    model: Transformer,
+    tokenizer: Tokenizer,
+    name: str,
+    num_items: int,
+    seed: int,
+    *,
+    begin_ids: Sequence[int],
+    **_: object,
 ) -> Row:
     """Return the row of a skill, of all skills, or of the loss."""
     if name == "loss":
         texts = [text for text in stories(STORY_BYTES, seed + 1_000).split(END_OF_TEXT) if text]
-        losses = text_loss(model, tokenizer, texts)
+        losses = text_loss(model, tokenizer, texts, begin_ids=begin_ids)
         total = sum(losses[1:], losses[0])
         return {
             "stories": len(texts),
@@ -143,7 +152,7 @@ def _story_row(
             "perplexity": round(total.perplexity, 4),
         }
     items = story_items(num_items, seed=seed, skills=SKILLS if name == "all" else [name])
-    scores = choice_scores(model, tokenizer, items)
+    scores = choice_scores(model, tokenizer, items, begin_ids=begin_ids)
     row: Row = {"items": len(items)}
     for how in HOW:
         right = are_right(items, scores, how)
@@ -167,6 +176,7 @@ def _task_row(
     seed: int,
     *,
     template: Template | None,
+    **_: object,
 ) -> Row:
     """Return the row of a kind of tasks, or of refusals, in wordings that no training has."""
     kinds = ["ball", "refuse"] if name == "refusals" else [name]
@@ -283,11 +293,14 @@ def _evaluate(arguments: Sequence[str] | None) -> None:
         raise ValueError(f"suite must be {' or '.join(SUITES)}, got {options.suite!r}")
     check_source(options)
     name, template = f"evaluation_{options.suite}.json", None
+    begin_ids: Sequence[int] = ()
     if options.model is None:
         model, tokenizer = load_model(options.run)
         file = Path(options.out or Path(options.run) / name)
     else:
-        model, tokenizer, template = open_model(options.model)
+        opened = open_model(options.model)
+        model, tokenizer, template = opened
+        begin_ids = opened.begin_ids
         file = Path(options.out or f"{Path(options.model).stem}_{name}")
     evaluate(
         model,
@@ -298,6 +311,7 @@ def _evaluate(arguments: Sequence[str] | None) -> None:
         file=file,
         write=lambda line: print(line, flush=True),
         template=template,
+        begin_ids=begin_ids,
     )
     print(f"written to {file}")
 

@@ -11,10 +11,11 @@ import torch
 import transformers
 
 from llmcourse import model, train
-from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import train_bpe
 from llmcourse.model.shapes import num_parameters
 from llmcourse.train import sampling
+from llmcourse_labs.evaluate import benchmarks
 from llmcourse_labs.evaluate import command as evaluate
 from llmcourse_labs.export import export, export_model
 from llmcourse_labs.export import folder as exporting
@@ -287,6 +288,30 @@ def test_a_text_begins_and_ends_as_the_file_says(decoder, tokenizer, tmp_path, m
     assert speller("the cat")["input_ids"] == whole
     stops = transformers.GenerationConfig.from_pretrained(twice).eos_token_id
     assert set(stops) == opened.end_ids
+
+
+def test_stories_begin_as_the_file_says(decoder, tokenizer, tmp_path, monkeypatch, capsys):
+    """Mutant: they begin after <|endoftext|>, which this model has never seen there."""
+    begin, seen = tokenizer.special_tokens["<|im_start|>"], []
+
+    def log_probs(_, pairs):
+        seen.extend(pairs)
+        return [-1.0] * len(pairs)
+
+    monkeypatch.setattr(benchmarks, "_log_probs", log_probs)
+    monkeypatch.chdir(tmp_path)
+    for add_bos, first in ((True, begin), (False, tokenizer.special_tokens[END_OF_TEXT])):
+        seen.clear()
+        path = tmp_path / f"{add_bos}.gguf"
+        ids = {"eos": tokenizer.special_tokens["<|im_end|>"], "bos": begin}
+        how = {"token_ids": ids, "add_bos": add_bos}
+        write_gguf(path, decoder.state_dict(), decoder.config, tokenizer, **how)
+        assert evaluate.main(["--model", str(path), "--items", "2"]) == 0, capsys.readouterr().err
+        written = json.loads((tmp_path / f"{add_bos}_evaluation_stories.json").read_text())
+        assert written.get("begins with", []) == [begin] * add_bos
+        texts = [text for text in stories(evaluate.STORY_BYTES, 1_001).split(END_OF_TEXT) if text]
+        assert sum(pair.prompt == [first] for pair in seen) >= len(texts)
+        assert sum(pair.prompt[0] == first for pair in seen[:99]) == 99  # of choices
 
 
 NAMED = {
