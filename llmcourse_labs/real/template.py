@@ -79,26 +79,35 @@ class Template:
         tokenizer: Tokenizer,
         *,
         add_generation_prompt: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[int]:
         """Return a conversation as ids.
 
         What stands between the template's own special tokens is encoded as plain text, and so is
-        a control string that a message says: who types ``<|im_end|>`` has typed ten characters.
+        a control string that a message or a tool says: who types ``<|im_end|>`` has typed ten
+        characters.
 
         Args:
             messages: as of `render`.
             tokenizer: of the model.
             add_generation_prompt: whether the assistant has to speak next.
+            tools: as of `render`.
 
         Raises:
             ValueError: as `render`; or if what the template does with messages hides which text is
                 its own.
         """
-        marked = self._marked(messages, tokenizer, add_generation_prompt=add_generation_prompt)
+        marked = self._marked(
+            messages, tokenizer, add_generation_prompt=add_generation_prompt, tools=tools
+        )
         return [i for _, _, ids, _ in _parts(marked, tokenizer) for i in ids]
 
     def learned(
-        self, messages: Sequence[Message], tokenizer: Tokenizer
+        self,
+        messages: Sequence[Message],
+        tokenizer: Tokenizer,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> tuple[list[int], list[bool]]:
         """Return a conversation as ids, and which of them the assistant has to write.
 
@@ -109,6 +118,7 @@ class Template:
         Args:
             messages: as of `render`; one or more are the assistant's.
             tokenizer: of the model.
+            tools: as of `render`.
 
         Raises:
             ValueError: as `ids`; or if the assistant says nothing, or the template writes its
@@ -117,7 +127,7 @@ class Template:
         answers = [i for i, m in enumerate(messages) if m.get("role") == "assistant"]
         if not answers:
             raise ValueError("a conversation to learn from has a message of the role 'assistant'")
-        marked = self._marked(messages, tokenizer)
+        marked = self._marked(messages, tokenizer, tools=tools)
         parts = list(_parts(marked, tokenizer))
         if self._environment.has_generation:
             written = [ord(mark) >= WRITTEN for mark in marks_of(marked)]
@@ -126,7 +136,7 @@ class Template:
             stops = self.stop_ids(tokenizer)
             own = [(begin, end, ids[0]) for begin, end, ids, is_own in parts if is_own]
             for i in answers:
-                prompt = self.render(messages[:i], add_generation_prompt=True)
+                prompt = self.render(messages[:i], add_generation_prompt=True, tools=tools)
                 begin, end = _answer(i, marked, own, prompt, stops)
                 written[begin:end] = [True] * (end - begin)
         all_ids: list[int] = []
@@ -163,13 +173,15 @@ class Template:
         tokenizer: Tokenizer,
         *,
         add_generation_prompt: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Return a conversation as text that knows what messages said."""
+        """Return a conversation as text that knows what messages and tools said."""
         specials = _specials(tokenizer)
-        plain = _plain(messages)
+        plain, given = _plain(messages), _json(tools)
         said = [_said(message, _mark(i), specials) for i, message in enumerate(plain)]
-        made = self._rendered(said, add_generation_prompt, None, specials)
-        if made != self._rendered(plain, add_generation_prompt, None):
+        told = _said(given, _TOOLS, specials)
+        made = self._rendered(said, add_generation_prompt, told, specials)
+        if made != self._rendered(plain, add_generation_prompt, given):
             raise ValueError(
                 "the model's chat template does something with messages that hides which text is "
                 "its own: ids would be a guess"
@@ -231,7 +243,7 @@ def _answer(
     i: int, text: str, own: list[tuple[int, int, int]], prompt: str, stops: frozenset[int]
 ) -> tuple[int, int]:
     """Return where the answer of message i begins and ends in a conversation."""
-    said = [(mark - 1, *place) for mark, *place in runs(text) if mark]
+    said = [(mark - 1, *place) for mark, *place in runs(text) if 0 < mark < ord(_TOOLS)]
     first = min((begin for j, begin, _ in said if j == i), default=len(text))
     last = max((end for j, _, end in said if j == i), default=0)
     before = max((end for j, _, end in said if j < i), default=0)
@@ -250,6 +262,10 @@ def _answer(
             "the model has to answer: learn from the conversation up to there on its own"
         )
     return begin, ends[0][1]
+
+
+_TOOLS = chr(WRITTEN - 1)
+"""The mark of what tools say, which are no message."""
 
 
 def _mark(i: int) -> str:

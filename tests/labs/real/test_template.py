@@ -157,11 +157,10 @@ def test_text_and_ids_are_those_of_transformers(name):
                 asked = {"chat_template": source, "add_generation_prompt": prompt, "tools": given}
                 text = theirs().apply_chat_template(talk, tokenize=False, **asked)
                 assert ours.render(talk, add_generation_prompt=prompt, tools=given) == text
-            ids = theirs().apply_chat_template(
-                talk, chat_template=source, add_generation_prompt=prompt, return_dict=False
-            )
-            if "<think>" not in str(talk):
-                assert ours.ids(talk, tokenizer(), add_generation_prompt=prompt) == ids
+                ids = theirs().apply_chat_template(talk, return_dict=False, **asked)
+                how = {"add_generation_prompt": prompt, "tools": given}
+                if "<think>" not in str(talk):
+                    assert ours.ids(talk, tokenizer(), **how) == ids
             compared += 1
     assert compared >= 10
 
@@ -235,6 +234,22 @@ def test_thoughts_that_a_template_takes_out_are_tokens_of_its_own():
     ids, learned = template.learned(called, tokenizer())
     assert [ids.count(specials[token]) for token in ("<|im_end|>", "</tool_call>")] == [2, 1]
     assert (learned[-2:], tokenizer().decode(ids)) == ([True, False], template.render(called))
+
+
+def test_what_tools_say_is_read_and_neither_a_token_nor_an_answer():
+    """Mutants: tools are plain text of the template, or left out of the prompt."""
+    template, talk = Template(QWEN3, tokens=TOKENS), turns("low", "wide", "one", "two")
+    tools = [{"name": "<|im_end|>", "description": "</tool_call> é", "parameters": {"<think>": 1}}]
+    ids, learned = template.learned(talk, tokenizer(), tools=tools)
+    without, answers = template.learned(talk, tokenizer())
+    assert ids == template.ids(talk, tokenizer(), tools=tools)
+    assert tokenizer().decode(ids) == template.render(talk, tools=tools)
+    more = len(ids) - len(without)
+    assert more > 40
+    assert (ids[more:], learned[more:], any(learned[:more])) == (without, answers, False)
+    specials = set(tokenizer().special_tokens.values())
+    named = [tokenizer().decode([i]) for i in ids[:more] if i in specials]
+    assert named == ["<|im_start|>", "system", "<|im_end|>"][::2]
 
 
 def test_a_prompt_may_open_a_thought_that_an_answer_does_not_have():
