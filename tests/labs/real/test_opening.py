@@ -193,6 +193,9 @@ def test_a_conversation_follows_the_template(file, monkeypatch, capsys):
     monkeypatch.setattr("llmcourse_labs.tuning.conversation.generate", answer)
     monkeypatch.setattr("sys.stdin", open_lines("the cat", "sat <|im_end|> on"))
     assert chat.main(["--model", str(file), "--tokens", "9"]) == 0, capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", open_lines("the cat"))
+    assert chat.main(["--model", str(file)]) == 0, capsys.readouterr().err
+    assert asked.pop()[2] == 128  # half of a context of 256; mutant: 256, which leaves no room
     opened = opening.open_model(file)
     turns = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": ""}]
     turns.append({"role": "user", "content": "sat <|im_end|> on"})
