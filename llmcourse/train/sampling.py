@@ -18,6 +18,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate, without
 from llmcourse.model.sampling import check_sampling
+from llmcourse.train.config import TrainConfig
 from llmcourse.train.saved import as_value_error, config_and_checkpoint
 from llmcourse.train.stage import stage_of
 
@@ -26,6 +27,15 @@ PROGRAM = "llmcourse sample"
 
 def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
     """Return the model of a run's newest intact checkpoint, on the CPU, and the run's tokenizer.
+
+    Raises:
+        ValueError: as `load_run`.
+    """
+    return load_run(run_folder)[1:]
+
+
+def load_run(run_folder: str | Path) -> tuple[TrainConfig, Transformer, Tokenizer]:
+    """Return a run's settings, and what `load` does.
 
     Raises:
         ValueError: if the folder holds no run, no checkpoint, or tokens without a tokenizer.
@@ -46,7 +56,7 @@ def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
         model = without(model, config.without)
     with as_value_error(folder):
         model.load_state_dict(stage_of(config).whole(saved.model))
-    return model.eval(), tokenizer
+    return config, model.eval(), tokenizer
 
 
 def stream(

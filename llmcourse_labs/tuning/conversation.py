@@ -11,8 +11,7 @@ from torch import Tensor
 from llmcourse.base.arguments import require
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate
-from llmcourse.train.sampling import load
-from llmcourse.train.saved import config_and_checkpoint
+from llmcourse.train.sampling import load_run
 from llmcourse_labs.real import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
 from llmcourse_labs.real.template import Template
@@ -34,8 +33,8 @@ def load_for_chat(folder: str | Path) -> tuple[Transformer, Tokenizer, Template 
     if (folder / "tokenizer.json").is_file():
         model, tokenizer = load_huggingface(folder).eval(), read_tokenizer_json(folder)
     else:
-        model, tokenizer = load(folder)
-        if (template := template_of(config_and_checkpoint(folder)[0])) is not None:
+        config, model, tokenizer = load_run(folder)
+        if (template := template_of(config)) is not None:
             return model, tokenizer, template
     require_chat_tokens(tokenizer.special_tokens)
     return model, tokenizer, None

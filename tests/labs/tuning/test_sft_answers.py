@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from llmcourse import train
+from llmcourse import checkpoint, train
 from llmcourse.base import runtime
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import train_bpe
@@ -234,6 +234,13 @@ class TestTerminal:
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
+
+    def test_the_settings_of_a_run_are_read_once(self, tuned, monkeypatch):
+        """Mutant: the weights are read twice, the second time for their settings."""
+        files, read = [], checkpoint.load
+        monkeypatch.setattr(checkpoint, "load", lambda file: files.append(file) or read(file))
+        load_for_chat(tuned / "chat")
+        assert len(files) == 1
 
 
 class TestExport:
