@@ -73,7 +73,7 @@ def test_each_cell_that_needs_the_weights_says_how_to_get_them_and_the_others_ru
     chapter = shown[0]
     others = {name for name in chapter if chapter[name] != ["", TOLD]}
     recorded = {"dates-figure", "checks-dates"}
-    assert others == {"install", "setup", "show-first", "quiz"} | recorded
+    assert others == {"install", "setup", "copy-strip", "show-first", "quiz"} | recorded
     assert len(chapter) > 30
     assert "5 questions" in chapter["quiz"][0]
 
