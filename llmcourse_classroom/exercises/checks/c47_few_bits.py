@@ -93,7 +93,7 @@ def check_3(t, made_good, without_first):
         torch.tensor([0.76, 0.16]),
         "with the correlation 0.9 the second weight takes over 0.9 of the loss of 0.4: 0.76 and "
         "0.16. Divide the error by the corner of the inverse",
-        "as in Figure 47.5",
+        "as in Figure 47.6",
     )
     H3 = torch.tensor([[2.0, 0.5, 0.3], [0.5, 1.0, -0.4], [0.3, -0.4, 1.5]])
     V = torch.linalg.inv(H3)
