@@ -33,6 +33,7 @@ from tools.runs import (
     moments_runs,
     mup_runs,
     preference_runs,
+    quantise_runs,
     rl_runs,
     sft_runs,
     synthetic_runs,
@@ -637,6 +638,45 @@ def test_a_real_model_does_again_what_chapters_show():
     sentence, row = next(iter(found["rows"].items()))
     tokens, weights = moments_runs.attention_row(sentence).values()
     assert (tokens, weights) == (row["tokens"], pytest.approx(row["weights"], abs=0.003))
+
+
+def test_few_bits_are_recorded_with_their_documents():
+    """Mutants: a mean of other documents, an interval that is not of the difference."""
+    found, file = recorded_runs("quantised"), quantise_runs.FOUND
+    assert file.stat().st_size < 40_000  # a chapter carries it
+    number = found["settings"]["documents"]
+    whole = found["nearest"]["shipped float32"]["0"]["documents"]
+    assert found["nearest"]["shipped 4 32"]["0"]["documents"] == whole  # the trap: no bit is lost
+    for seed, runs in quantise_runs.runs_by_seed().items():
+        for part, of_part in runs.items():
+            assert {str(seed)} <= set.intersection(*(set(found[part][name]) for name in of_part))
+    for part in ("nearest", "cache", "gptq"):
+        for name, seeds in found[part].items():
+            for row in seeds.values():
+                assert len(row["documents"]) == number == len(whole), name
+                assert row["bits"] == pytest.approx(sum(row["documents"]) / number, abs=1e-4), name
+                low, high = row["interval"]
+                assert low <= row["more"] <= high, name
+                if "tuned" not in name:  # whose own bits it is compared with
+                    more = row["bits"] - sum(whole) / number
+                    assert row["more"] == pytest.approx(more, abs=1e-4), name
+
+
+@needs_weights
+def test_a_real_model_lies_on_the_recorded_grid_and_is_as_sure_as_recorded():
+    """Mutants: another matrix, blocks of 16, a document from its first character on."""
+    found = recorded_runs("quantised")
+    row = found["grid"]["shipped"]["0"]
+    assert quantise_runs.from_grid(0, "shipped") == {
+        name: pytest.approx(errors, rel=0.01) for name, errors in row.items()
+    }
+    (errors,) = row.values()
+    assert errors["4"] == 0 < errors["8"] < errors["5"]
+    decoder, tokenizer, *_ = quantise_runs.opened()
+    again = quantise_runs.bits(decoder, quantise_runs.held_out()[:1], tokenizer)
+    assert again == pytest.approx(
+        found["nearest"]["shipped float32"]["0"]["documents"][:1], abs=2e-4
+    )
 
 
 def test_every_number_of_copies_is_recorded_with_its_seeds():
