@@ -346,7 +346,8 @@ def merge(seed: int, steps: int = LORA_STEPS) -> dict[str, Any]:
 
 # --- what is recorded
 
-TURNED: tuple[str, ...] = ("float32", "4 32", "3 32", "8 32", "2 32", "4 row", "3 row", "4 64", "4 192", "4s 32")
+TURNED: tuple[str, ...] = ("float32", "4 32", "3 32", "8 32", "2 32", "4 row", "3 row", "4 64")
+TURNED += ("4 192", "4s 32")
 TURNED += ("5 32", "8 row", "2 row", "3 64", "3 192", "4s row")
 SHIPPED = ("float32", "4 32", "5 32", "3 32", "8 32", "2 32", "4 64", "4 row")
 TUNED = ("float32", "4 32", "5 32", "3 32", "8 32")

@@ -1,4 +1,4 @@
-"""GPTQ: the columns of a matrix are rounded one by one; those that are left make good the error.
+"""GPTQ: the columns of a matrix are rounded one by one; those that are left make up for it.
 
 A layer should answer to its inputs as before: not the square of  W - Q  is made small, but that of
 W X - Q X.  Of one row w it is  (w - q) H (w - q)^T / 2  with::
@@ -61,8 +61,8 @@ def gptq(
 ) -> Rounded:
     """Round a matrix for the inputs of its layer; see the module.
 
-    The scales of a block are fitted when its turn comes, to weights that have made good the errors
-    of the blocks before.  Columns beyond a block get its errors all at once, which is faster.
+    The scales of a block are fitted when its turn comes, to weights that have made up for errors of
+    the blocks before.  Columns beyond a block get its errors all at once, which is faster.
 
     Args:
         w_FD: the matrix.
