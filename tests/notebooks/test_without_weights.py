@@ -1,4 +1,4 @@
-"""Chapter 46, and what it is made with, where the package of the weights is missing."""
+"""Chapters 46 and 47, and what they are made with, where the package of the weights is missing."""
 
 import json
 import os
@@ -57,10 +57,10 @@ def code_of(name):
 
 @pytest.fixture(scope="module")
 def shown():
-    """What each cell shows where Python does not find the weights: chapter, exercises, SOURCES."""
+    """What each cell shows where Python finds no weights: chapter, exercises, SOURCES, another."""
     notebooks = ("chapters/46_real_model.ipynb", "exercises/solutions/46_real_model.ipynb")
     own = [{"id": name, "source": source} for name, source in SOURCES.items()]
-    cells = json.dumps([*map(code_of, notebooks), own])
+    cells = json.dumps([*map(code_of, notebooks), own, code_of("chapters/47_few_bits.ipynb")])
     environment = os.environ | {"MPLBACKEND": "agg", "LLMCOURSE_PROGRESS": "off"}
     settings = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
     ran = subprocess.run([sys.executable, "-c", RUN_CELLS], input=cells, check=False, **settings)
@@ -76,6 +76,12 @@ def test_each_cell_that_needs_the_weights_says_how_to_get_them_and_the_others_ru
     assert others == {"install", "setup", "copy-strip", "show-first", "quiz"} | recorded
     assert len(chapter) > 30
     assert "5 questions" in chapter["quiz"][0]
+
+
+def test_what_needs_no_weights_runs_in_the_next_chapter_too(shown):
+    others = {name for name, each in shown[3].items() if each != ["", TOLD]}
+    assert {"grid", "blocks-figure", "cost-figure", "cache-runs", "widget", "quiz"} <= others
+    assert {"opening-figure", "turned", "packed"} <= shown[3].keys() - others
 
 
 def test_its_exercises_need_no_weights(shown):
