@@ -77,7 +77,7 @@ def write_gguf(
 
     Raises:
         ValueError: if llama.cpp has no such model, tokenizer or kind, the parameters are not those
-            of the shape, or a weight is too large for the kind.
+            of the shape, or a weight is not finite, or too large for the kind.
         OSError: if the file cannot be written.
     """
     if kind not in WRITTEN_KINDS:
@@ -170,12 +170,14 @@ def _infos(tensors: Mapping[str, Tensor], kind: str) -> dict[str, TensorInfo]:
 
 def _packed(weights_NW: Tensor, kind: str, name: str) -> Tensor:
     """Return float32 weights in the kind of a file."""
+    if not weights_NW.isfinite().all():
+        raise ValueError(f"{name} has weights that are not finite: a model with them says nothing")
     if kind == "F32":
         return weights_NW.contiguous()
     narrow = _NARROW[kind](weights_NW)
     scales = narrow if kind == "F16" else narrow[:, : _OF_SCALES[kind]].view(torch.float16)
     if not scales.isfinite().all():
-        raise ValueError(f"{name} has weights that are too large for {kind}: write F32")
+        raise ValueError(f"{name} has weights that are too large for {kind}: take a wider one")
     return narrow
 
 

@@ -140,6 +140,10 @@ def test_what_cannot_be_written_is_refused(tmp_path):
         ),
         ({"state": {k: 100 * w for k, w in large.items()}, "kind": "Q8_0"}, "too large for Q8_0"),
         (
+            {"state": {k: w / 0 for k, w in large.items()}},
+            "embd.weight has weights that are not finite",
+        ),
+        (
             {"config": replace(tiny(), rope_scaling=llama3)},
             "high_freq_factor 4 only, got 1.0 and 8.0",
         ),
