@@ -109,7 +109,7 @@ def nibbles(q_NW: UInt8[Tensor, "*N W"]) -> UInt8[Tensor, "*N W/2"]:
 
 def _numbers(blocks: Tensor, dtype: torch.dtype) -> Tensor:
     """Take bytes for numbers of a type; return them in float32."""
-    return blocks.view(dtype).float()
+    return blocks.contiguous().view(dtype).float()  # strided, float16 is slow
 
 
 def _small(packed_NB: Tensor, num_bits: int, run: int) -> Tensor:
@@ -117,9 +117,8 @@ def _small(packed_NB: Tensor, num_bits: int, run: int) -> Tensor:
 
     Of each run of bytes first come the lowest bits of all, then the next, up to the highest.
     """
-    shifts_41 = torch.arange(0, 8, num_bits, dtype=torch.uint8)[:, None]
-    runs = packed_NB.unflatten(1, (-1, 1, run))
-    return ((runs >> shifts_41) & (2**num_bits - 1)).flatten(1)
+    runs, mask = packed_NB.contiguous().unflatten(1, (-1, run)), 2**num_bits - 1
+    return torch.stack([runs >> low & mask for low in range(0, 8, num_bits)], dim=2).flatten(1)
 
 
 def _q8_0(blocks_NB: Tensor) -> Tensor:
