@@ -54,7 +54,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     special_tokens = {tokens[i]: i for i in special}
     if len(special_tokens) < len(special):
         raise ValueError("the file has a special token twice: every one needs its own id")
-    merges = [merge.split(" ") for merge in _list(metadata, "merges", str)]
+    merges = (merge.split(" ") for merge in _list(metadata, "merges", str))  # lists cost most
     shown = {i for i, of in enumerate(types) if of == USER_DEFINED}
     return tokenizer_from_parts(vocabulary, merges, special_tokens, *PATTERNS[pre], shown=shown)
 
