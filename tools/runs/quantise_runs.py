@@ -12,7 +12,7 @@ nearest   bits per byte of the three, rounded to nearest.
 cache     of the model as shipped, with keys and values in few bits.
 own       of a model of stories that has never been on a grid.
 outliers  the largest channels of what matrices read.
-gptq      of the turned model, rounded by GPTQ.
+gptq      of the turned model, and of the shipped one, rounded by GPTQ.
 merge     what is left of an adapter that is merged into the shipped model and rounded with it.
 """
 
@@ -21,7 +21,6 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,12 +52,10 @@ SKIPPED, TOKENS = 3_000, 256
 """Characters of greetings left out of a held-out address, and tokens that are then read."""
 TUNE_STEPS, TUNE_SHAPE, TUNE_RATE = 200, (2, 64), 1e-4
 CALIBRATION_ROWS = 8
-GPTQ_SEEDS = (0, 1, 2)
-OWN_SEEDS, OWN_TOKENS, OWN_DOCUMENTS = (0, 1, 2), 96, 64
+OWN_TOKENS, OWN_DOCUMENTS = 96, 64
 RANK, LORA_STEPS, LORA_SHAPE, LORA_RATE = 8, 40, (4, 48), 1e-3
 STORIES, NUM_STORIES = 200_000, 8
 """Bytes of the stories that an adapter learns, and held-out pieces of TOKENS."""
-BLOCKS = (32, 64, 192, None)
 
 
 # --- what is read, and how it is measured
@@ -239,14 +236,14 @@ def rounded_to_nearest(_seed: int, name: str, grid: str) -> dict[str, Any]:
     return row | compared(bits(few.decoder, held_out(), opened().tokenizer), whole(name))
 
 
-def rounded_by_gptq(seed: int, grid: str, rows: int = CALIBRATION_ROWS) -> dict[str, Any]:
-    """Return what the turned model costs that is rounded for pieces of addresses."""
+def rounded_by_gptq(seed: int, name: str) -> dict[str, Any]:
+    """Return what the turned model, or the one that is named, costs if addresses are its text."""
+    which, grid = ("shipped" if "shipped" in name else "turned"), grid_of(name[-4:].strip())
     chance = torch.Generator().manual_seed(seed)
-    few = round_decoder(
-        model("turned"), grid_of(grid), windows(learnt_ids(), (rows, TOKENS), chance)
-    )
-    row = {"error": far(model("turned"), few.decoder)}
-    return row | compared(bits(few.decoder, held_out(), opened().tokenizer), whole("turned"))
+    calibration_RT = windows(learnt_ids(), (CALIBRATION_ROWS, TOKENS), chance)
+    few = round_decoder(model(which), grid, calibration_RT)
+    row = {"error": far(model(which), few.decoder)}
+    return row | compared(bits(few.decoder, held_out(), opened().tokenizer), whole(which))
 
 
 def few_bits_of_cache(_seed: int, grid: str, keys: Along, values: Along) -> dict[str, Any]:
@@ -346,45 +343,50 @@ def merge(seed: int, steps: int = LORA_STEPS) -> dict[str, Any]:
 
 # --- what is recorded
 
-TURNED: tuple[str, ...] = ("float32", "4 32", "3 32", "8 32", "2 32", "4 row", "3 row", "4 64")
-TURNED += ("4 192", "4s 32")
-TURNED += ("5 32", "8 row", "2 row", "3 64", "3 192", "4s row")
-SHIPPED = ("float32", "4 32", "5 32", "3 32", "8 32", "2 32", "4 64", "4 row")
-TUNED = ("float32", "4 32", "5 32", "3 32", "8 32")
-ALONG: tuple[tuple[Along, Along], ...] = (("channel", "token"), ("token", "channel"))
-ALONG += (("token", "token"),)
+NEAREST = {
+    "turned": "float32, 8 32, 8 row, 5 32, 4 32, 4 64, 4 192, 4 row, 4s 32, 3 32, 3 row, 2 32",
+    "shipped": "float32, 5 32, 4 32, 3 32",
+    "tuned": "float32, 5 32",
+}
+"""What is rounded to nearest, and to which grids, see `grid_of`."""
+OWN = "float32, 8 16, 8 row, 4 16, 4 row, 3 16, 3 row, 2 16, 2 row"
+"""Grids of the course's own model; blocks of 32 do not divide its rows."""
+CACHES: dict[tuple[Along, Along], str] = {
+    ("channel", "token"): "8 32, 4 32, 3 32, 2 32",
+    ("channel", "channel"): "2 32",
+    ("token", "channel"): "4 32, 2 32",
+    ("token", "token"): "4 32, 2 32",
+}
+"""Grids, by what has scales of its own, of keys and of values."""
+GPTQ = {"4 32": 3, "3 32": 3, "2 32": 1, "shipped 3 32": 3}
+"""Seeds, by grid; of the turned model, if none is named."""
 
 
 def runs_by_seed() -> dict[int, Runs]:
-    """Return every run of each seed; chance enters the last three alone."""
-    models = {"turned": TURNED, "shipped": SHIPPED, "tuned": TUNED}
+    """Return every run of each seed; most have one alone, since nothing in them is drawn."""
     once: Runs = {
+        "grid": {name: partial(from_grid, name=name) for name in NEAREST},
         "nearest": {
             f"{name} {grid}": partial(rounded_to_nearest, name=name, grid=grid)
-            for name, grids in models.items()
-            for grid in grids
+            for name, grids in NEAREST.items()
+            for grid in grids.split(", ")
         },
         "cache": {
-            f"{b} 32, keys by {keys}, values by {values}": partial(
-                few_bits_of_cache, grid=f"{b} 32", keys=keys, values=values
+            f"{grid}, keys by {keys}, values by {values}": partial(
+                few_bits_of_cache, grid=grid, keys=keys, values=values
             )
-            for (keys, values), b in product(ALONG, (8, 4, 3, 2))
+            for (keys, values), grids in CACHES.items()
+            for grid in grids.split(", ")
         },
         "outliers": {name: partial(outliers, name=name) for name in ("shipped", "turned")},
-        "grid": {name: partial(from_grid, name=name) for name in models},
-    }
-    drawn: Runs = {
-        "own": {
-            grid: partial(few_bits_of_own, grid=grid)
-            for grid in (
-                "float32",
-                *(f"{b} {block}" for b in (8, 4, 3, 2) for block in (16, "row")),
-            )
-        },
-        "gptq": {grid: partial(rounded_by_gptq, grid=grid) for grid in ("3 32", "4 32", "2 32")},
         "merge": {"stories": merge},
     }
-    return {seed: once | drawn if seed == 0 else drawn for seed in (0, 1, 2)}
+    found: dict[int, Runs] = {0: once, 1: {}, 2: {}}
+    for seed, runs in found.items():
+        runs["own"] = {grid: partial(few_bits_of_own, grid=grid) for grid in OWN.split(", ")}
+        names = [name for name, number in GPTQ.items() if seed < number]
+        runs["gptq"] = {name: partial(rounded_by_gptq, name=name) for name in names}
+    return found
 
 
 def settings() -> dict[str, Any]:
