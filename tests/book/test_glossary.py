@@ -25,6 +25,7 @@ def introduced():
     found = {}
     for entry in body.split("\n\n"):
         term, *_, last = entry.split("\n")
+        assert term not in found, f"{term} stands twice"
         named = re.search(r" \(chapter \[(\d\d)\]\(\.\./chapters/(\w+)\.ipynb\)\)$", last)
         found[term] = named[1] if named else ""
         if named:
