@@ -11,7 +11,6 @@ off that grid.
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -25,6 +24,7 @@ from llmcourse.model.decoder import Transformer
 from llmcourse_classroom.widgets.few_bits import BLOCKS, CANDIDATES, LEVELS, setting_name
 from llmcourse_labs.real.opening import RealModel, open_model
 from llmcourse_labs.real.quantise import Grid, round_decoder
+from llmcourse_labs.real.quantise.turn import turned
 from tools.runs.recording import Runs, record
 
 FOUND = Path(__file__).resolve().parents[2] / "llmcourse_classroom" / "few_bits_board.json"
@@ -40,48 +40,6 @@ LEAST = 0.005
 def opened() -> RealModel:
     """Return the model as it is shipped."""
     return open_model(MODEL)
-
-
-@cache
-def turn(width: int) -> Float[Tensor, "D D"]:
-    """Return a random rotation, the same each time."""
-    drawn = torch.randn(width, width, dtype=torch.float64, generator=torch.manual_seed(0))
-    return torch.linalg.qr(drawn)[0]
-
-
-@torch.no_grad()
-def turned(decoder: Transformer) -> Transformer:
-    """Return a decoder of other weights that computes the same.
-
-    Its residual stream is turned: what reads it, turns it back, and what writes to it, turns too:
-
-        x' = x Q,   norm(x') = norm(x) Q,   W_read' = W_read diag(gain) Q,   W_write' = Q^T W_write
-
-    Each new weight is a sum over a whole row or column of old ones, and lies on no grid of theirs.
-    """
-    q_DD = turn(decoder.config.width)
-    made = Transformer(replace(decoder.config, tied_head=False)).eval()
-    old, new = decoder.state_dict(), {}
-
-    def reads(weight: Tensor, gain: Tensor) -> Tensor:
-        return (weight * gain.double()) @ q_DD
-
-    for layer in range(decoder.config.num_layers):
-        of = f"blocks.{layer}."
-        for part, readers, writer in (
-            ("attention", ("w_q", "w_k", "w_v"), "w_o"),
-            ("feed_forward", ("w_gate", "w_up"), "w_down"),
-        ):
-            gain = old[f"{of}{part}_norm.gain"]
-            new[f"{of}{part}_norm.gain"] = torch.ones_like(gain)
-            for name in readers:
-                new[f"{of}{part}.{name}"] = reads(old[f"{of}{part}.{name}"], gain)
-            new[f"{of}{part}.{writer}"] = q_DD.T @ old[f"{of}{part}.{writer}"].double()
-    new["embedding"] = decoder.embedding.double() @ q_DD
-    new["norm.gain"] = torch.ones_like(old["norm.gain"])
-    new["head"] = reads(decoder.head_weight, old["norm.gain"])
-    made.load_state_dict(new)
-    return made
 
 
 MODELS: dict[str, Callable[[Transformer], Transformer]] = {
