@@ -58,14 +58,17 @@ def linear_backward(
 
 defer_weight_grad: list[Callable[[Tensor, LinearSaved], bool]] = []
 """Asked by the backward pass of `linear` whether it may leave the gradient of its weight for later;
-empty outside of `parallel.pipeline.deferred_weight_grads`."""
+empty outside of `parallel.pipeline.deferred_weight_grads`.  A weight that was computed by a node
+with a method `leave_weight_grad` asks that node, too."""
 
 
 def _linear_backward_in_parts(
     dy_BTF: Float[Tensor, "*B F"], saved: LinearSaved
 ) -> tuple[Float[Tensor, "*B D"], Float[Tensor, "F D"] | None]:
-    """Do as `linear_backward`, but leave out the gradient of a weight that is made later."""
-    if not any(asked(dy_BTF, saved) for asked in defer_weight_grad):
+    """Do as `linear_backward`, but leave out a weight's gradient that is made later, or never."""
+    own = getattr(saved.w_FD.grad_fn, "leave_weight_grad", None)
+    asked = defer_weight_grad if own is None else [*defer_weight_grad, own]
+    if saved.w_FD.requires_grad and not any(each(dy_BTF, saved) for each in asked):
         return linear_backward(dy_BTF, saved)
     dx_ND = matmul_nt(dy_BTF.reshape(-1, dy_BTF.shape[-1]), saved.w_FD.T)
     return dx_ND.view(saved.x_BTD.shape), None

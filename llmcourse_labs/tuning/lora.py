@@ -6,14 +6,16 @@ At the start nothing is added, so the model is the one that it was.  Merged, W +
 a matrix like the one before, and costs nothing in use.
 
 Here a layer reads the merged matrix, made anew in each forward pass: no layer has to know of it.
-What is saved is the gradient and the two moments of every weight that stays, 12 bytes each; the
-products of forward and backward are not fewer.  (Libraries multiply by the thin matrices one after
-the other, so that no gradient of the whole matrix is ever held.)
+What is saved is the gradient and the two moments of every weight that stays, 12 bytes each, and
+the product that makes a gradient of a whole matrix, dW = dy^T x.  What `linear` would multiply for
+it is left to the thin matrices:
+
+    dB = (alpha / r) dy^T (x A^T),     dA = (alpha / r) (dy B)^T x.
 
 New tokens have rows of the embedding that nothing was learnt in, and all of them alike: those rows
 are learnt, too, or a model with LoRA could not tell the end of an answer from its beginning.
 
-Shape suffixes:  F outputs, D inputs, R rank, V vocabulary, N rows that are learnt.
+Shape suffixes:  F outputs, D inputs, R rank, V vocabulary, N rows that are learnt, T tokens.
 
 Source:
     Hu et al. 2021, section 4, https://arxiv.org/abs/2106.09685
@@ -28,8 +30,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from llmcourse.base.arguments import require
+from llmcourse.base.pairs import outside_autocast, refuse_second_derivatives
 from llmcourse.model.decoder import Transformer
 from llmcourse.model.moe import MixtureOfExperts
+from llmcourse.model.ops import LinearSaved
 
 ALPHA = 16
 """Numerator of the scale: with it fixed, ranks share a learning rate."""
@@ -79,11 +83,47 @@ class NewRows(nn.Module):
         return w_VD.index_copy(0, self.numbers_N, self.rows_ND)
 
 
+class _Merged(torch.autograd.Function):
+    """The merged matrix; a product by `linear` leaves dy and x here, any other use gives dW."""
+
+    @staticmethod
+    def forward(ctx: Any, w_FD: Tensor, a_RD: Tensor, b_FR: Tensor) -> Tensor:
+        ctx.save_for_backward(a_RD, b_FR)
+        ctx.set_materialize_grads(False)  # dW is None where all of it was left
+        ctx.left = []
+        if not ctx.needs_input_grad[0]:
+            ctx.leave_weight_grad = _leave_weight_grad
+        with outside_autocast(w_FD):
+            return torch.addmm(w_FD.to(a_RD.dtype), b_FR, a_RD, alpha=ALPHA / len(a_RD))
+
+    @staticmethod
+    def backward(ctx: Any, dw_FD: Tensor | None) -> tuple[Tensor | None, Tensor, Tensor]:
+        refuse_second_derivatives()
+        a_RD, b_FR = ctx.saved_tensors
+        da_RD, db_FR = torch.zeros_like(a_RD), torch.zeros_like(b_FR)
+        if dw_FD is not None:
+            da_RD, db_FR = b_FR.T @ dw_FD, dw_FD @ a_RD.T
+        while ctx.left:
+            dy_TF, x_TD = (each.flatten(0, -2) for each in ctx.left.pop())
+            da_RD.addmm_((dy_TF @ b_FR).T, x_TD)
+            db_FR.addmm_(dy_TF.T, x_TD @ a_RD.T)
+        scale = ALPHA / len(a_RD)
+        return dw_FD, da_RD.mul_(scale), db_FR.mul_(scale)
+
+
+def _leave_weight_grad(dy_BTF: Tensor, saved: LinearSaved) -> bool:
+    """Keep what the gradients of thin matrices are made of, if they are asked for; see `ops`."""
+    node: Any = saved.w_FD.grad_fn
+    if torch._C._will_engine_execute_node(node):
+        node.left.append((dy_BTF, saved.x_BTD))
+    return True
+
+
 def low_rank_merged(
     w_FD: Float[Tensor, "F D"], a_RD: Float[Tensor, "R D"], b_FR: Float[Tensor, "F R"]
 ) -> Float[Tensor, "F D"]:
     """Return W + (alpha / r) B A."""
-    return w_FD + (ALPHA / len(a_RD)) * (b_FR @ a_RD)
+    return _Merged.apply(w_FD, a_RD, b_FR)
 
 
 def add_low_rank(

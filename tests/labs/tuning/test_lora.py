@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from llmcourse import model as models
 from llmcourse.base import runtime
+from llmcourse.model import ops
 from llmcourse_labs.tuning import lora
 from llmcourse_labs.tuning.lora import ALPHA, LowRank, add_low_rank, low_rank_merged, merged
 
@@ -111,6 +112,28 @@ def test_the_gradient_is_that_of_autograd_on_plain_weights():
                 close(thin.b.grad, scale * whole @ thin.a.T)
                 close(thin.a.grad, scale * thin.b.T @ whole)
     close(copy.parametrizations.embedding[0].rows_ND.grad, again.embedding.grad[[7, 299]])
+
+
+def test_no_gradient_of_a_whole_matrix_is_made(monkeypatch):
+    _, copy = adapted(new_ids=())
+    monkeypatch.setattr(ops, "linear_backward", None)
+    copy(IDS).square().mean().backward()
+    assert all(w.grad.any() for w in copy.parameters() if w.requires_grad)
+
+
+@pytest.mark.parametrize("w_learns", [False, True])
+def test_a_matrix_in_several_uses_has_the_sum_of_their_gradients(w_learns):
+    x, w, a, b = drawn((2, 4, 7), (5, 7), (3, 7), (5, 3))
+    learnt = [each.requires_grad_() for each in ((w, x, a, b) if w_learns else (x, a, b))]
+
+    def used(matrix, product):
+        return product(x, matrix).sum() + product(2 * x, matrix).sin().sum() + matrix.square().sum()
+
+    value = used(low_rank_merged(w, a, b), ops.linear)
+    torch.autograd.grad(value, x, retain_graph=True)  # leaves nothing for the next one
+    found = torch.autograd.grad(value, learnt)
+    right = torch.autograd.grad(used(w + ALPHA / 3 * b @ a, F.linear), learnt)
+    torch.testing.assert_close(found, right)
 
 
 def test_only_thin_matrices_and_new_rows_learn():
