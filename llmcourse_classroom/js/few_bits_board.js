@@ -192,7 +192,7 @@ function render({ model, el }) {
     label: "weights on their levels, and the next token", lasts: 2 });
   w.stages.append(h("p", { class: "fb-small" }, `Shown: ${SEEN} weights of ${Object.values(known)[0].row.where}. Levels, error and bytes are ` +
     "computed here; what all matrices do is recorded. Dashed: the share without rounding. Bold: the token that is likeliest then. " +
-    "Turned: other weights that compute the same and lie on no grid."));
+    "Shuffled: the same weights in another order, which compute the same and lie on no grid."));
   const numbers = w.table("All numbers of bits");
 
   // --- in words

@@ -11,7 +11,7 @@ from tests.browser.hands import choose, enter, keys, press, to_the_end
 from tests.browser.kit import holds, per_cent, pictured, said, table
 from tests.browser.twins import agrees, each
 
-SHIPPED, TURNED = FewBitsBoard().bounds["weights"]
+SHIPPED, SHUFFLED = FewBitsBoard().bounds["weights"]
 RECORDED = FewBitsBoard().recorded
 LONG = 576
 
@@ -26,7 +26,7 @@ def row_of(name):
 
 def rows():
     """A row of each model, ties, almost ties, zeros; large, small and around 100."""
-    real = [row_of(name) for name in (SHIPPED, TURNED)]
+    real = [row_of(name) for name in (SHIPPED, SHUFFLED)]
     ties = [float(i % 29) / 2 - 7 for i in range(LONG)]
     almost = [0.0, 255.0, *[0.5 - 2.0**-25] * 14] * (LONG // 16)
     others = [
@@ -120,8 +120,8 @@ def test_blocks_levels_weights_and_prompts_are_chosen(show):
         holds(said(page), per_cent(first_part(3, block="whole row")), *shown(3, block="whole row"))
         choose(page, "weights in a block", "16")
         choose(page, "a block has", "scale alone", "7 levels", "0.5 bytes")
-        of = {"block": "16", "levels": "scale alone", "name": TURNED}
-        choose(page, "weights of SmolLM2", TURNED, per_cent(first_part(3, **of)), *shown(3, **of))
+        of = {"block": "16", "levels": "scale alone", "name": SHUFFLED}
+        choose(page, "weights of SmolLM2", SHUFFLED, per_cent(first_part(3, **of)), *shown(3, **of))
         choose(page, "the model reads", "The cat sat", *shown(3, prompt=2, **of))
         enter(page, "part of the row", "9", per_cent(first_part(3, part=9, **of)), used="9")
         for token in next_of(3, prompt=2, **of)[2::2]:

