@@ -37,6 +37,7 @@ def attention_to_first(
     """
     if not 0 <= skip < ids_BT.shape[1]:
         raise ValueError(f"skip must leave a query of {ids_BT.shape[1]} tokens, got {skip}")
+    # layer, batch, head, query, key: of key 0, the mean over texts and queries
     return attention_maps(model, ids_BT)[:, :, :, skip:, 0].mean((1, 3))
 
 
