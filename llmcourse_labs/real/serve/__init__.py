@@ -1,0 +1,13 @@
+"""A serving engine to be read: a cache in pages, many rows in one pass, drafts, growing text."""
+
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse_labs.real.serve.engine import Engine
+    from llmcourse_labs.real.serve.paged import PagedCache, PagedDecoder, Span
+    from llmcourse_labs.real.serve.pages import PagePool, page_names
+    from llmcourse_labs.real.serve.request import Counts, Event, Request
+
+lazy(__name__)
