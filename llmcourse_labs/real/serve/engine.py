@@ -25,12 +25,15 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from llmcourse.base.arguments import require
 from llmcourse.model.decoder import Transformer
+from llmcourse_labs.real.serve.draft import Draft, Guess, checked, guessed
 from llmcourse_labs.real.serve.paged import PagedDecoder, Span
 from llmcourse_labs.real.serve.pages import PagePool, page_names
-from llmcourse_labs.real.serve.request import Counts, Event, Finish, Request
+from llmcourse_labs.real.serve.request import Counts, Event, Request
 
 
 @dataclass(eq=False)
@@ -62,6 +65,7 @@ class _Part:
     ids: list[int]
     is_last: bool
     """Whether no token is left after these, so that a new one is drawn."""
+    guesses: list[Guess] = field(default_factory=list)
 
 
 class Engine:
@@ -73,6 +77,7 @@ class Engine:
         page_size: tokens in a page.
         max_rows: that run together.
         tokens_per_step: most new tokens in one pass, max_rows or more.
+        draft: guesses tokens with what no row needs in a step; None for no guesses.
 
     Raises:
         ValueError: if a number is outside its range, or the decoder is in training mode.
@@ -86,6 +91,7 @@ class Engine:
         page_size: int = 16,
         max_rows: int = 16,
         tokens_per_step: int = 128,
+        draft: Draft | None = None,
     ) -> None:
         if decoder.training:
             raise ValueError(
@@ -96,6 +102,7 @@ class Engine:
         require("tokens_per_step", tokens_per_step, least=max_rows)
         self.config, self._device = decoder.config, decoder.embedding.device
         self.max_rows, self.tokens_per_step = max_rows, tokens_per_step
+        self._draft = draft
         self._pool = PagePool(num_pages, page_size)
         self._paged = PagedDecoder(decoder, num_pages, page_size)
         self._waiting: deque[_Row] = deque()
@@ -166,15 +173,17 @@ class Engine:
         parts = self._plan()
         if not parts:
             return events
-        spans = [
-            Span(part.ids, part.row.length, part.row.pages, int(part.is_last)) for part in parts
-        ]
+        spans = []
+        for part in parts:
+            ids = part.ids + [guess.token for guess in part.guesses]
+            num_logits = part.is_last + len(part.guesses)
+            spans.append(Span(ids, part.row.length, part.row.pages, num_logits))
         self._counts.steps += 1
         for part, logits_TV in zip(parts, self._paged.logits(spans), strict=True):
-            row = part.row
-            row.length += len(part.ids)
             if part.is_last:
-                events.append(self._written(row, [row.request.draw(logits_TV[-1], row.generator)]))
+                events.append(self._written(part, logits_TV))
+            else:
+                part.row.length += len(part.ids)
         return events
 
     def _plan(self) -> list[_Part]:
@@ -193,7 +202,26 @@ class Engine:
             self._name_full(row, end)
             parts.append(_Part(row, ids, is_last=end == len(row.ids)))
             budget -= len(ids)
+        for part in parts:
+            self._guess(part, budget)
+            budget -= len(part.guesses)
         return parts
+
+    def _guess(self, part: _Part, most: int) -> None:
+        """Let the draft continue a row, as far as there are pages that no row needs."""
+        row, ids = part.row, list(part.row.ids)
+        if self._draft is None or not part.is_last:
+            return
+        for _ in range(min(most, self._draft.num_tokens, row.num_left - 1)):
+            if len(row.pages) < self._pool.pages_for(len(ids) + 1):
+                if (page := self._pool.take()) is None:
+                    return
+                row.pages.append(page)
+            proposal = self._draft.propose(row.number, ids, row.request)
+            if proposal is None:
+                return
+            part.guesses.append(guessed(proposal, row.generator))
+            ids.append(part.guesses[-1].token)
 
     def _admit(self) -> bool:
         """Let the oldest request that waits run, if there is a row and pages for it."""
@@ -241,19 +269,26 @@ class Engine:
 
     def _give_back(self, row: _Row) -> None:
         """Let go of all pages of a row."""
+        if self._draft is not None:
+            self._draft.forget(row.number)
         self._pool.release(row.pages)
         row.pages, row.names, row.length = [], [], 0
 
-    def _written(self, row: _Row, ids: list[int]) -> Event:
-        """Add new tokens to a row, up to the first that stops it; end it if it is done."""
-        num_kept = next((i + 1 for i, t in enumerate(ids) if t in row.request.stop_ids), len(ids))
-        ids = ids[:num_kept]
-        row.ids += ids
+    def _written(self, part: _Part, logits_TV: Float[Tensor, "T V"]) -> Event:
+        """Add what the model writes to a row, up to the first id that stops it; end it if done."""
+        row, stops = part.row, part.row.request.stop_ids
+        ids = checked(logits_TV, part.guesses, row.request, row.generator)
+        self._counts.drafted += len(part.guesses)
+        self._counts.accepted += len(ids) - 1
+        ids = ids[: next((i + 1 for i, token in enumerate(ids) if token in stops), None)]
         self._counts.new_tokens += len(ids)
-        finish: Finish = "stop" if ids[-1] in row.request.stop_ids else None
-        if finish is None and row.num_left == 0:
-            finish = "length"
-        if finish is not None:
-            self._running.remove(row)
-            self._give_back(row)
-        return Event(row.number, ids, finish)
+        row.ids += ids
+        row.length = len(row.ids) - 1
+        num_pages = self._pool.pages_for(len(row.ids))
+        self._pool.release(row.pages[num_pages:])  # of guesses that were wrong
+        del row.pages[num_pages:]
+        if ids[-1] not in stops and row.num_left:
+            return Event(row.number, ids, None)
+        self._running.remove(row)
+        self._give_back(row)
+        return Event(row.number, ids, "stop" if ids[-1] in stops else "length")

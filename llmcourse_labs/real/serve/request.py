@@ -53,10 +53,6 @@ class Request:
         return int(torch.multinomial(self.probabilities(logits_V), 1, generator=generator))
 
 
-Finish = Literal["stop", "length", "cancelled"] | None
-"""Why nothing follows; None if more is to come."""
-
-
 @dataclass(frozen=True)
 class Event:
     """What one step brought one request."""
@@ -65,7 +61,8 @@ class Event:
     """Of the request."""
     ids: list[int]
     """New tokens, a stop id included; several at once where guesses were right."""
-    finish: Finish
+    finish: Literal["stop", "length", "cancelled"] | None
+    """Why nothing follows; None if more is to come."""
 
 
 @dataclass

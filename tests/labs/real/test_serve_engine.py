@@ -1,11 +1,13 @@
 """The engine: every request gets what `generate` gives it alone, whatever else is served."""
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmcourse.model import Transformer, generate
-from llmcourse_labs.real.serve import Engine, Request
+from llmcourse_labs.real.serve import Engine, OwnDraft, PromptLookup, Request
 from tests.strategies import small_config
 
 CONFIG = small_config(context_length=32)
@@ -21,6 +23,7 @@ def made(config=CONFIG):
 
 
 DECODER = made()
+SMALLER = made(replace(CONFIG, num_layers=1, context_length=14))
 
 
 def alone(request, decoder=DECODER):
@@ -90,33 +93,41 @@ def engines(draw):
 
 CASES = {
     "engine": engines(),
+    "draft": st.sampled_from([None, "lookup", "own"]),
     "arrivals": st.lists(st.tuples(st.integers(0, 9), REQUESTS), min_size=1, max_size=6),
     "cancels": st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), max_size=2),
 }
 
 
-def fitting(arrivals, engine):
-    """Of the requests, those that the pool of this engine can hold."""
+def is_exact(engine, draft, arrivals, cancels, make=Engine):
+    """Serve; return whether each request got what it gets alone, and no page is lost."""
     all_slots = engine["num_pages"] * engine["page_size"]
-    made = [(at, asked(**each)) for at, each in arrivals]
-    return [(at, r) for at, r in made if len(r.prompt_ids) + r.max_new_tokens <= all_slots]
-
-
-@settings(max_examples=30)
-@given(**CASES)
-def test_every_request_is_served_as_if_it_were_alone(engine, arrivals, cancels):
-    arrivals = fitting(arrivals, engine)
-    engine = Engine(DECODER, **engine)
-    ids, ends = served(engine, arrivals, cancels)
-    for i, (_, request) in enumerate(arrivals):
+    asked_for = [(at, asked(**each)) for at, each in arrivals]
+    asked_for = [
+        (at, r) for at, r in asked_for if len(r.prompt_ids) + r.max_new_tokens <= all_slots
+    ]
+    if draft == "own":  # its draws are others, of the same distribution: see test_serve_draft
+        asked_for = [(at, replace(r, temperature=0.0)) for at, r in asked_for]
+    drafts = {None: None, "lookup": PromptLookup(2, 3), "own": OwnDraft(SMALLER, 2)}
+    engine = make(DECODER, draft=drafts[draft], **engine)
+    ids, ends = served(engine, asked_for, cancels)
+    for i, (_, request) in enumerate(asked_for):
         expected = alone(request)
-        if ends[i] == "cancelled":
-            assert i in dict(cancels)
-            assert ids[i] == expected[: len(ids[i])]
-        else:
-            assert ids[i] == expected
-            assert ends[i] == ("stop" if expected[-1] in request.stop_ids else "length")
+        end = "stop" if expected[-1] in request.stop_ids else "length"
+        if ends[i] == "cancelled" and i in dict(cancels):
+            expected, end = expected[: len(ids[i])], "cancelled"
+        if (ids[i], ends[i]) != (expected, end):
+            return False
     counts = engine.counts
-    assert (counts.running, counts.waiting, counts.pages_used) == (0, 0, 0)
-    assert counts.pages_kept + counts.pages_free == engine._pool.num_pages
-    assert counts.new_tokens == sum(map(len, ids.values()))
+    return (
+        (counts.running, counts.waiting, counts.pages_used) == (0, 0, 0)
+        and counts.pages_kept + counts.pages_free == engine._pool.num_pages
+        and counts.new_tokens == sum(map(len, ids.values()))
+        and drafts["own"]._rows == {}
+    )
+
+
+@settings(max_examples=25)
+@given(**CASES)
+def test_every_request_is_served_as_if_it_were_alone(engine, draft, arrivals, cancels):
+    assert is_exact(engine, draft, arrivals, cancels)
