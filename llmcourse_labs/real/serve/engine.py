@@ -176,7 +176,7 @@ class Engine:
         spans = []
         for part in parts:
             ids = part.ids + [guess.token for guess in part.guesses]
-            num_logits = part.is_last + len(part.guesses)
+            num_logits = int(part.is_last) + len(part.guesses)
             spans.append(Span(ids, part.row.length, part.row.pages, num_logits))
         self._counts.steps += 1
         for part, logits_TV in zip(parts, self._paged.logits(spans), strict=True):
@@ -187,15 +187,18 @@ class Engine:
         return events
 
     def _plan(self) -> list[_Part]:
-        """Choose what this step computes, oldest row first; every row gets one token at least."""
+        """Choose what this step computes, oldest row first.
+
+        No row begins before all older ones have read their prompts, so all but the last one need
+        one token each.
+        """
         parts: list[_Part] = []
         budget = self.tokens_per_step
         while len(parts) < len(self._running) or (budget and self._admit()):
             row = self._running[len(parts)]
             if not self._has_pages(row):
                 break  # it was the youngest
-            num_behind = len(self._running) - len(parts) - 1
-            ids = row.ids[row.length : row.length + budget - num_behind]
+            ids = row.ids[row.length : row.length + budget]
             end = row.length + len(ids)
             if len(row.ids) - row.length > 1 or row.length < len(row.request.prompt_ids):
                 self._counts.prompt_tokens += len(ids)
