@@ -50,22 +50,26 @@ class _Row:
     pages: list[int] = field(default_factory=list)
     names: list[bytes] = field(default_factory=list)
     """Of the pages that are full."""
+    num_new: int = 0
+    """How many of `ids` are computed in this step."""
+    guesses: list[Guess] = field(default_factory=list)
+    """Of what follows them, computed in this step, too."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether this step computes all that is left, so that a new token is drawn after it."""
+        return self.length + self.num_new == len(self.ids)
 
     @property
     def num_left(self) -> int:
         """Tokens that may still be drawn."""
         return len(self.request.prompt_ids) + self.request.max_new_tokens - len(self.ids)
 
-
-@dataclass
-class _Part:
-    """What one row computes in one step."""
-
-    row: _Row
-    ids: list[int]
-    is_last: bool
-    """Whether no token is left after these, so that a new one is drawn."""
-    guesses: list[Guess] = field(default_factory=list)
+    def span(self) -> Span:
+        """Return what this step computes."""
+        end, guessed_ids = self.length + self.num_new, [guess.token for guess in self.guesses]
+        ids = self.ids[self.length : end] + guessed_ids
+        return Span(ids, self.length, self.pages, int(self.is_read) + len(guessed_ids))
 
 
 class Engine:
@@ -170,61 +174,52 @@ class Engine:
     def step(self) -> list[Event]:
         """Compute what every row needs next; return what that brought, and what was cancelled."""
         events, self._events = self._events, []
-        parts = self._plan()
-        if not parts:
+        self._plan()
+        if not (rows := list(self._running)):
             return events
-        spans = []
-        for part in parts:
-            ids = part.ids + [guess.token for guess in part.guesses]
-            num_logits = int(part.is_last) + len(part.guesses)
-            spans.append(Span(ids, part.row.length, part.row.pages, num_logits))
         self._counts.steps += 1
-        for part, logits_TV in zip(parts, self._paged.logits(spans), strict=True):
-            if part.is_last:
-                events.append(self._written(part, logits_TV))
+        logits = self._paged.logits([row.span() for row in rows])
+        for row, logits_TV in zip(rows, logits, strict=True):
+            if row.is_read:
+                events.append(self._write(row, logits_TV))
             else:
-                part.row.length += len(part.ids)
+                row.length += row.num_new
         return events
 
-    def _plan(self) -> list[_Part]:
-        """Choose what this step computes, oldest row first.
+    def _plan(self) -> None:
+        """Choose which rows run, and what each computes in this step, the oldest first.
 
         No row begins before all older ones have read their prompts, so all but the last one need
         one token each.
         """
-        parts: list[_Part] = []
-        budget = self.tokens_per_step
-        while len(parts) < len(self._running) or (budget and self._admit()):
-            row = self._running[len(parts)]
+        budget, num_planned = self.tokens_per_step, 0
+        while num_planned < len(self._running) or (budget and self._admit()):
+            row = self._running[num_planned]
             if not self._has_pages(row):
                 break  # it was the youngest
-            ids = row.ids[row.length : row.length + budget]
-            end = row.length + len(ids)
-            if len(row.ids) - row.length > 1 or row.length < len(row.request.prompt_ids):
-                self._counts.prompt_tokens += len(ids)
-            self._name_full(row, end)
-            parts.append(_Part(row, ids, is_last=end == len(row.ids)))
-            budget -= len(ids)
-        for part in parts:
-            self._guess(part, budget)
-            budget -= len(part.guesses)
-        return parts
+            row.num_new, row.guesses = min(budget, len(row.ids) - row.length), []
+            if row.num_new > 1 or row.length < len(row.request.prompt_ids):
+                self._counts.prompt_tokens += row.num_new
+            self._name_full(row)
+            budget -= row.num_new
+            num_planned += 1
+        if self._draft is not None:
+            for row in self._running:
+                self._guess(row, self._draft, budget)
+                budget -= len(row.guesses)
 
-    def _guess(self, part: _Part, most: int) -> None:
+    def _guess(self, row: _Row, draft: Draft, most: int) -> None:
         """Let the draft continue a row, as far as there are pages that no row needs."""
-        row, ids = part.row, list(part.row.ids)
-        if self._draft is None or not part.is_last:
-            return
-        for _ in range(min(most, self._draft.num_tokens, row.num_left - 1)):
+        ids = list(row.ids)
+        for _ in range(min(most, draft.num_tokens, row.num_left - 1) if row.is_read else 0):
             if len(row.pages) < self._pool.pages_for(len(ids) + 1):
                 if (page := self._pool.take()) is None:
                     return
                 row.pages.append(page)
-            proposal = self._draft.propose(row.number, ids, row.request)
-            if proposal is None:
+            if (proposal := draft.propose(row.number, ids, row.request)) is None:
                 return
-            part.guesses.append(guessed(proposal, row.generator))
-            ids.append(part.guesses[-1].token)
+            row.guesses.append(guessed(proposal, row.generator))
+            ids.append(row.guesses[-1].token)
 
     def _admit(self) -> bool:
         """Let the oldest request that waits run, if there is a row and pages for it."""
@@ -259,14 +254,14 @@ class Engine:
                 return False
         return True
 
-    def _name_full(self, row: _Row, end: int) -> None:
+    def _name_full(self, row: _Row) -> None:
         """Let the pages of a row be found that are full after this pass.
 
         A layer stores the keys and values of all new tokens before any row attends, so a younger
         row may read in this pass already what an older one stores.
         """
-        num_named = len(row.names)
-        row.names = page_names(row.ids[:end], self._pool.page_size, row.names)
+        num_named, ids = len(row.names), row.ids[: row.length + row.num_new]
+        row.names = page_names(ids, self._pool.page_size, row.names)
         for page, name in zip(row.pages[num_named:], row.names[num_named:], strict=False):
             self._pool.name(page, name)
 
@@ -277,18 +272,18 @@ class Engine:
         self._pool.release(row.pages)
         row.pages, row.names, row.length = [], [], 0
 
-    def _written(self, part: _Part, logits_TV: Float[Tensor, "T V"]) -> Event:
+    def _write(self, row: _Row, logits_TV: Float[Tensor, "T V"]) -> Event:
         """Add what the model writes to a row, up to the first id that stops it; end it if done."""
-        row, stops = part.row, part.row.request.stop_ids
-        ids = checked(logits_TV, part.guesses, row.request, row.generator)
-        self._counts.drafted += len(part.guesses)
+        stops, pool = row.request.stop_ids, self._pool
+        ids = checked(logits_TV, row.guesses, row.request, row.generator)
+        self._counts.drafted += len(row.guesses)
         self._counts.accepted += len(ids) - 1
         ids = ids[: next((i + 1 for i, token in enumerate(ids) if token in stops), None)]
         self._counts.new_tokens += len(ids)
         row.ids += ids
         row.length = len(row.ids) - 1
-        num_pages = self._pool.pages_for(len(row.ids))
-        self._pool.release(row.pages[num_pages:])  # of guesses that were wrong
+        num_pages = pool.pages_for(len(row.ids))
+        pool.release(row.pages[num_pages:])  # of guesses that were wrong
         del row.pages[num_pages:]
         if ids[-1] not in stops and row.num_left:
             return Event(row.number, ids, None)
