@@ -1,12 +1,10 @@
 """A conversation with a model: what was said so far, as much of it as the context holds."""
 
-import codecs
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from llmcourse.base.arguments import require
 from llmcourse.data.tokenizer import Tokenizer
@@ -14,8 +12,8 @@ from llmcourse.model import Transformer, generate
 from llmcourse.train.sampling import load_run
 from llmcourse_labs.real import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_tokenizer_json
+from llmcourse_labs.real.serve import TextStream
 from llmcourse_labs.real.template import Template
-from llmcourse_labs.real.tokenizer_parts import shown_ids
 from llmcourse_labs.tuning.chat_format import Turn, require_chat_tokens
 from llmcourse_labs.tuning.conversations import template_of
 from llmcourse_labs.tuning.sft import answer_ends, prompt_ids
@@ -136,19 +134,12 @@ class Conversation:
 
     def _answered(self, ids: list[int], write: Callable[[str], Any]) -> str:
         """Draw an answer, and write it."""
-        known = self.tokenizer.vocab
-        silent = set(self.tokenizer.special_tokens.values()) - shown_ids(self.tokenizer)
-        decoder = codecs.getincrementaldecoder("utf8")(errors="replace")
+        stream = TextStream(self.tokenizer)
         pieces: list[str] = []
 
         def on_text(text: str) -> None:
             pieces.append(text)
             write(text)
-
-        def on_token(drawn_11: Tensor) -> None:
-            token = int(drawn_11)
-            if token not in silent:  # the rows of a padded vocabulary have no bytes
-                on_text(decoder.decode(known.get(token, b"")))
 
         generate(
             self.model,
@@ -157,7 +148,7 @@ class Conversation:
             generator=self.generator,
             temperature=self.temperature,
             stop_id=self.end_ids,
-            on_token=on_token,
+            on_token=lambda drawn_11: on_text(stream.feed([int(drawn_11)])),
         )
-        on_text(decoder.decode(b"", final=True))
+        on_text(stream.end())
         return "".join(pieces).strip()
