@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from llmcourse_classroom.widgets.run import RunScrubber, TrainingLoop
     from llmcourse_classroom.widgets.schedule import ScheduleDesigner
     from llmcourse_classroom.widgets.scrubber import WeightScrubber
+    from llmcourse_classroom.widgets.serving import ServingBoard
     from llmcourse_classroom.widgets.shares import ShareBar
     from llmcourse_classroom.widgets.simulator import StepSimulator
     from llmcourse_classroom.widgets.spikes import SpikeLab

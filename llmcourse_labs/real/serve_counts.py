@@ -161,7 +161,7 @@ def serve(
                     release(preempted[-1])
         over = {*tables, *filter(ended, everyone)}
         there = [i for i in everyone if requests[i].arrival <= len(steps) and i not in over]
-        if not preempted and (continuous or not tables):
+        if continuous or not tables:
             while there and None in rows:
                 common = next(iter(tables.values()), [])[: shared // page_size]
                 tables[there[0]] = [*common]

@@ -947,6 +947,12 @@ ENTRIES = [
         kilobytes=25,
     ),
     entry(
+        widgets.ServingBoard,
+        state(batching="continuous", memory="paged", pool=64, page_size="1", step=12),
+        state(pool=64, step=84),
+        state(memory="paged", shared=True, pool=160, page_size="2", step=0),
+    ),
+    entry(
         widgets.ShareBar,
         state(preset="stories"),
         state(preset="llama3_405b", hidden=1, width=128, num_layers=256),
