@@ -170,8 +170,17 @@ def opened(place: int) -> Drawing:
         + "".join(rect("soft", 88 + 9 * k, 72 + 20 * n, 6, 15) for k in range(10))
         for n in range(3)
     )
+    users = "".join(
+        "".join(
+            rect("on" if k == n else "soft", 68 + 18 * k, 72 + 20 * n, 15, 15) for k in range(6)
+        )
+        + arrow("hue", 75.5 + 18 * n, 70 + 20 * n, 86 + 34 * n, 32)
+        + dot("on", 86 + 34 * n, 22, 7)
+        for n in range(3)
+    )
     inside = (
         (rows + taken, "one of which is taken out"),
         (narrow, "all narrow but the first of each row, which is lit"),
+        (users, "and from each row an arrow leads up to somebody of their own"),
     )[place]
     return box + inside[0], f"An open box in which numbers lie in rows, {inside[1]}."

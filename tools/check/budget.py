@@ -69,6 +69,8 @@ OF_ITS_OWN = {
     "46_real_model": Cost(package=2_000, script=250, tests=1_500, seconds=40),
     # Grids of few bits, GPTQ, a packed product, a cache in few bits, and a command of its own.
     "47_few_bits": Cost(package=1_600, script=250, tests=900, seconds=40),
+    # An engine for many users with a draft, the arithmetic of its board, and a server.
+    "48_serving": Cost(package=1_200, script=250, tests=1_000, seconds=40),
 }
 """What chapters may cost that carry a whole part of the package."""
 

@@ -81,6 +81,7 @@ SYLLABI = {
     "The third lap": [
         Part("A real model, opened", "46", "46"),
         Part("The same model in few bits", "47", "47"),
+        Part("The same model for many users", "48", "48"),
     ],
 }
 
