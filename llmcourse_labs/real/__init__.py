@@ -1,6 +1,6 @@
 """Models of others: their folders, their names of weights, their tokenizers.
 
-Taught in: book/coming_from.md, chapters/46_real_model.ipynb
+Taught in: book/coming_from.md, chapters/46_real_model.ipynb, chapters/48_serving.ipynb
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,7 @@
-"""A serving engine to be read: a cache in pages, many rows in one pass, drafts, growing text."""
+"""A serving engine to be read: a cache in pages, many rows in one pass, drafts, growing text.
+
+Taught in: chapters/48_serving.ipynb
+"""
 
 from typing import TYPE_CHECKING
 
