@@ -3,16 +3,15 @@
 import sys
 from argparse import HelpFormatter
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from llmcourse.base.command_line import ended
-from llmcourse.train.sampling import add_source, check_source
-from llmcourse_labs.real.opening import open_model
-from llmcourse_labs.tuning.conversation import Conversation, load_for_chat
-from llmcourse_labs.tuning.serve import chat_server
+from llmcourse.train.sampling import add_source
+from llmcourse_labs.tuning.conversation import Conversation
+from llmcourse_labs.tuning.serving import engine_at_work, serve_extra, talker
 
 PROGRAM = "llmcourse chat"
 
@@ -29,29 +28,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _chat(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
-    about = {"temperature": options.temperature, "seed": options.seed}
-    check_source(options)
-    if options.model is None:
-        model, tokenizer, template = load_for_chat(options.run)
-        usual = 40 if template is None else 128
-    else:
-        model, tokenizer, template = open_model(options.model)
+    name, model, tokenizer, template = talker(options)
+    parts = model, tokenizer, template
+    usual = 40 if template is None else 128
+    if options.model is not None:
         usual = min(256, model.config.context_length // 2)
-        if template is None:
-            raise ValueError(
-                f"{options.model} has no template for conversations: it was not taught to talk; "
-                "let it write with llmcourse sample"
-            )
-    about["most_tokens"] = usual if options.tokens is None else options.tokens
-
-    def new_conversation() -> Conversation:
-        return Conversation(model, tokenizer, template, **about)
-
+    about = {
+        "most_tokens": usual if options.tokens is None else options.tokens,
+        "temperature": options.temperature,
+        "seed": options.seed,
+    }
+    conversation = Conversation(*parts, **about)
     if options.serve is None:
-        talk(new_conversation(), sys.stdin, _show)
+        talk(conversation, sys.stdin, _show)
     else:
-        new_conversation()  # what is wrong with it is told now
-        _serve(new_conversation, options)
+        _serve(name, parts, about, options)
 
 
 def talk(conversation: Conversation, lines: Any, write: Callable[[str], Any]) -> None:
@@ -103,14 +94,21 @@ def _obeyed(conversation: Conversation, line: str) -> str:
     return HELP
 
 
-def _serve(new_conversation: Callable[[], Conversation], options: Any) -> None:
-    """Serve the page until Ctrl-C."""
-    title = options.model or Path(options.run).resolve().name
-    with chat_server(
-        new_conversation, respond, options.serve, title=title, temperature=options.temperature
-    ) as server:
-        _show(f"talk to {title} at http://127.0.0.1:{server.server_port}; Ctrl-C ends\n")
-        server.serve_forever()
+def _serve(name: str, parts: tuple[Any, ...], about: dict[str, Any], options: Namespace) -> None:
+    """Serve the page until SIGTERM or Ctrl-C."""
+    with serve_extra(f"{PROGRAM} --serve"):
+        from llmcourse_labs.tuning import chat_page  # noqa: PLC0415 - an extra
+    with engine_at_work(parts[0]) as live:
+        listener = chat_page.chat_listener(
+            partial(chat_page.EngineConversation, live, *parts, **about),
+            respond,
+            options.serve,
+            title=options.model or name,
+            temperature=options.temperature,
+            on_end=live.close,
+        )
+        _show(f"talk to {name} at http://127.0.0.1:{listener.port}; Ctrl-C ends\n")
+        listener.listen()
 
 
 def _show(text: str) -> None:
