@@ -54,6 +54,11 @@ quantise = Command(
     "write a run or a model in few bits, for llama.cpp",
     "--model smollm2 --kind Q8_0 --out few.gguf",
 )
+serve = Command(
+    "llmcourse_labs.tuning.serving",
+    "answer many at once, as OpenAI's clients ask",
+    "--model smollm2",
+)
 launch = Command(
     "llmcourse_labs.scale.launch.__main__",
     "write a job for a cluster",
