@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llmcourse.base.command_line import for_people
+from tests import warm
 
 SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--checkpoint_every", "0"]
 
@@ -44,7 +45,7 @@ def test_a_run_goes_on_to_its_checkpoint(gone, tmp_path):
     command = [sys.executable, "-m", "llmcourse.train", *SMALL, "--out", str(tmp_path / "r")]
     command += ["--sample_every", "1", "--validate_every", "1"]
     if gone == "a reader":
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with warm.Process(command) as process:
             process.stdout.readline()
             process.stdout.close()
             status = process.wait(timeout=120)

@@ -15,6 +15,7 @@ import pytest
 
 from llmcourse import train
 from llmcourse.base import lock
+from tests import warm
 from tests.train import runs
 
 RUNS = {"one process": runs.TRAIN, "two ranks": [*runs.TRAIN, "--ranks", "2"]}
@@ -22,7 +23,7 @@ RUNS["torchrun"] = [*runs.TORCHRUN, "-m", "llmcourse.train", "--engine", "torch"
 
 
 def refusal_of(words):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = warm.run(words, timeout=120)
     assert done.returncode != 0
     (line,) = {each for each in done.stderr.splitlines() if "is in use by" in each}
     return line

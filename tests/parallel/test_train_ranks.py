@@ -162,10 +162,10 @@ def test_a_failing_rank_is_one_line(tmp_path, capfd):
     assert "TrainingDivergedError" in lines[-1]
 
 
-def begun(folder):
+def begun(folder, **how):
     """A run on two ranks that would take for ever, as soon as it has taken a step."""
     words = [*SMALL, "--steps", "100000", "--ranks", "2", "--out", folder]
-    return started([*TRAIN, *map(str, words)], folder, steps=1)
+    return started([*TRAIN, *map(str, words)], folder, steps=1, **how)
 
 
 def test_ctrl_c_saves_on_all_ranks(tmp_path):
@@ -178,7 +178,7 @@ def test_ctrl_c_saves_on_all_ranks(tmp_path):
 
 
 def test_ctrl_c_twice_ends_the_ranks_without_a_traceback(tmp_path):
-    with begun(tmp_path / "run") as process:
+    with begun(tmp_path / "run", fresh=True) as process:
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
         while process.poll() is None and not (tmp_path / "run" / "stop").exists():
             time.sleep(0.001)

@@ -12,6 +12,7 @@ import psutil
 from llmcourse import checkpoint, train
 from llmcourse.base import runtime
 from llmcourse.train import __main__ as command_line
+from tests import warm
 
 TINY = train.PRESETS["tiny"]()
 SHORT = TINY.replace(steps=8, warmup_steps=2, validate_every=0, checkpoint_every=3, sample_tokens=5)
@@ -52,16 +53,12 @@ def metrics(folder):
 
 
 @contextlib.contextmanager
-def started(words, folder, *, steps=3):
-    """A command in a session of its own, as soon as its run in a folder has taken a few steps."""
-    with subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    ) as process:
+def started(words, folder, *, steps=3, fresh=False):
+    """A command in a session of its own, as soon as its run in a folder has taken a few steps.
+
+    It is a copy of a warm process, unless it is to be a fresh Python.
+    """
+    with (begun_anew if fresh else warm.Process)(words) as process:
         try:
             wait_for_steps(folder, steps, process)
             yield process
@@ -69,6 +66,17 @@ def started(words, folder, *, steps=3):
             if process.poll() is None:
                 for each in [*psutil.Process(process.pid).children(recursive=True), process]:
                     each.kill()
+
+
+def begun_anew(words):
+    return subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
 
 
 def wait_for_steps(folder, steps, process):

@@ -6,7 +6,6 @@ A run is one of the preset tiny, of a few steps: about a second each; a process 
 import json
 import shutil
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import generate
 from llmcourse.train import sampling
+from tests import warm
 from tests.train.runs import SHORT
 
 TINY = SHORT.replace(steps=4, checkpoint_every=2, sample_tokens=30)
@@ -229,26 +229,21 @@ def test_what_is_damaged_or_of_another_run_is_refused(folder, tmp_path, capfd, c
 @pytest.fixture
 def endless(folder):
     """A process that writes until it is stopped; at temperature 0 this model never ends."""
-    words = ["sample", "--run", folder, "--temperature", "0", "--tokens", str(10**7)]
-    # A job in the background ignores Ctrl-C, and so would all that it starts.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(
-        [sys.executable, "-m", "llmcourse", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    words = ["sample", "--run", str(folder), "--temperature", "0", "--tokens", str(10**7)]
+    with warm.Process([sys.executable, "-m", "llmcourse", *words]) as process:
         try:
             assert process.stdout.read(20)
             yield process
         finally:
             process.kill()
-            signal.signal(signal.SIGINT, before)
 
 
 def test_a_closed_pipe_ends_it_quietly(endless):
     endless.stdout.close()
-    assert (endless.stderr.read(), endless.wait(timeout=60)) == (b"", 0)
+    assert (endless.stderr.read(), endless.wait(timeout=60)) == ("", 0)
 
 
 def test_ctrl_c_ends_it_in_one_line(endless):
     endless.send_signal(signal.SIGINT)
-    assert endless.communicate(timeout=60)[1] == b"llmcourse sample: interrupted\n"
+    assert endless.communicate(timeout=60)[1] == "llmcourse sample: interrupted\n"
     assert endless.returncode == 130

@@ -1,9 +1,11 @@
 """train and the signals of a cluster: what was warned saves and says "go on", with real processes.
 
-Each test starts the command as a cluster would: 3 to 15 s on one core.
+One run of ranks, whose group is signalled, and one torchrun start as a cluster would start them,
+for 5 and 15 s of a core; the others are copies of a warm process.
 """
 
 import os
+import re
 import signal
 import time
 
@@ -35,7 +37,8 @@ RUNS = {
 def test_a_warned_run_saves_and_says_go_on(run, number, to, tmp_path):
     """Slurm signals every process of a job, Kubernetes the first one alone."""
     folder = tmp_path / "run"
-    with started([*TRAIN, *LONG, *RUNS[run], "--out", str(folder)], folder) as process:
+    words = [*TRAIN, *LONG, *RUNS[run], "--out", str(folder)]
+    with started(words, folder, fresh=run == "two ranks" and to == "all") as process:
         (os.killpg if to == "all" else os.kill)(process.pid, number)
         out, err = process.communicate(timeout=60)
     assert process.returncode == GO_ON == 75, err
@@ -68,7 +71,7 @@ def test_all_ranks_of_torchrun_save_when_one_of_them_is_warned(tmp_path):
 
 def test_torchrun_passes_the_warning_on_and_its_ranks_save(tmp_path):
     folder = tmp_path / "run"
-    with started([*ON_TORCHRUN, "--out", str(folder)], folder) as process:
+    with started([*ON_TORCHRUN, "--out", str(folder)], folder, fresh=True) as process:
         process.terminate()
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 1  # torchrun's own: it knows nothing of going on
@@ -83,7 +86,7 @@ def test_ranks_that_end_because_another_one_died_save_nothing(tmp_path):
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "saved" not in out
-    assert "exitcode: -9" in err
+    assert re.search("exitcode *: -9 ", err)  # in the line of the first to fail, or its table
     assert "exitcode  : 75" not in err
     assert saved_step(folder) is None
 

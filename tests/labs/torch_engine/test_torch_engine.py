@@ -2,13 +2,11 @@
 
 import json
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import replace
 
 import programs_torch as programs
-import psutil
 import pytest
 import torch
 from parallel_kit import halfway, losses_of, saved_in
@@ -22,6 +20,8 @@ from llmcourse.train import __main__ as command_line
 from llmcourse_labs.curation import prepare_text
 from llmcourse_labs.torch_engine import dcp
 from llmcourse_labs.torch_engine import engine as torch_engine
+from tests import warm
+from tests.train.runs import children, started
 
 STEPS = 6
 LAYOUTS = [("ddp", 2), ("fsdp", 2), ("ddp", 4), ("fsdp", 4), ("fsdp", 1)]
@@ -238,7 +238,7 @@ def test_the_same_command_goes_on_and_another_run_is_refused(pools, tmp_path):
     folder = tmp_path / "run"
     given = [*SMALL, "--checkpoint_every", "3", "--validate_every", "0"]
     command = torchrun(*given, "--out", str(folder), "--parallel", "fsdp")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = warm.run(command, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("step 6: validation") == 1  # one rank speaks for all
     assert f"run {folder} on 2 ranks of torch's" in done.stdout
@@ -267,16 +267,8 @@ def test_torchrun_starts_again_after_a_killed_rank(config, fit, tmp_path):
     given = [*SMALL, "--steps", "40", "--checkpoint_every", "2", "--validate_every", "0"]
     given += ["--parallel", "fsdp", "--keep_checkpoints", "3", "--out", str(folder)]
     metrics = folder / "metrics.jsonl"
-    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(torchrun(*given, restarts=3), text=True, **pipes) as process:
-        limit = time.monotonic() + 200
-        while time.monotonic() < limit:
-            if metrics.exists() and len(metrics.read_text().splitlines()) >= 5:
-                break
-            time.sleep(0.02)
-        below = psutil.Process(process.pid).children(recursive=True)
-        train_ranks = [p for p in below if {"llmcourse.train", "--engine"} <= {*p.cmdline()}]
-        train_ranks[1].kill()
+    with started(torchrun(*given, restarts=3), folder, steps=5) as process:
+        children(process)[1].kill()
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
