@@ -239,6 +239,7 @@ def _leads_on(path: Path) -> bool:
 
 _TAG = re.compile(r"<(\w+)([^>]*)>")
 _FORMULA = re.compile(r"(<mjx-container[^>]*>).*?(?=</mjx-container>)", re.DOTALL)
+_HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
 _LOOKS = re.compile(r'(?:class|style|role)="[^"]*"')
 
 
@@ -249,7 +250,7 @@ def kinds(path: Path) -> frozenset[tuple]:
     Two words of code of one colour are one kind; so are two tables, and two formulas.
     """
     tags = _TAG.findall(_FORMULA.sub(r"\1", path.read_text(encoding="utf8")))
-    levels = [tag for tag, _ in tags if re.fullmatch(r"h[1-6]", tag)]
+    levels = [tag for tag, _ in tags if tag in _HEADINGS]
     found = {(tag, *_LOOKS.findall(attributes)) for tag, attributes in set(tags)}
     return frozenset(found | set(itertools.pairwise(levels)))
 
