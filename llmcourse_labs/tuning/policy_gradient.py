@@ -48,7 +48,8 @@ def group_advantages(rewards_PG: Float[Tensor, "P G"], *, divide: bool = True) -
 
     Args:
         rewards_PG: finite; at least two answers to each prompt.
-        divide: by the standard deviation (that of the group as it is, 1 / G).
+        divide: by the standard deviation (that of the group as it is, 1 / G; `trl` and `verl`
+            divide by that with 1 / (G - 1)).
 
     Raises:
         ValueError: if a group has a single answer, or a reward is not finite.
@@ -212,8 +213,13 @@ class ValueHead(nn.Module):
 def k1(policy_BT: Float[Tensor, "*B"], reference_BT: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Return log pi - log ref of tokens drawn from pi: its mean is KL(pi || ref); may be negative.
 
+    Summed over an answer and put into its reward, where it has no gradient, the policy gradient is
+    that of KL(pi || ref).  As a term of a loss its gradient has mean 0.
+
     Source:
-        Schulman 2020, "Approximating KL divergence", http://joschu.net/blog/kl-approx.html
+        Schulman 2020, "Approximating KL divergence", http://joschu.net/blog/kl-approx.html, for the
+        values of `k1`, `k2` and `k3`; for the gradients Tang and Munos 2025,
+        https://arxiv.org/abs/2506.09477
     """
     return policy_BT - reference_BT
 
@@ -221,7 +227,8 @@ def k1(policy_BT: Float[Tensor, "*B"], reference_BT: Float[Tensor, "*B"]) -> Flo
 def k2(policy_BT: Float[Tensor, "*B"], reference_BT: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Return half the square of `k1`: never negative; its mean is near the KL where that is small.
 
-    Its mean is another divergence.  Of whole answers, the mean of its gradient is that of the KL.
+    Its mean is another divergence.  As a term of a loss, of whole answers, the mean of its gradient
+    is that of KL(pi || ref); summed over tokens it lacks what a token does for those after it.
     """
     return (policy_BT - reference_BT).square() / 2
 
@@ -229,7 +236,9 @@ def k2(policy_BT: Float[Tensor, "*B"], reference_BT: Float[Tensor, "*B"]) -> Flo
 def k3(policy_BT: Float[Tensor, "*B"], reference_BT: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Return ref / pi - 1 - log(ref / pi): never negative, and its mean is the KL.
 
-    Where pi is far from ref, the ratio may be huge, and the variance larger than that of `k1`.
+    Where pi is far from ref, the ratio may be huge, and the variance larger than that of `k1`.  As
+    a term of a loss the mean of its gradient is that of KL(ref || pi), the other direction; in the
+    reward it is the gradient of KL(pi || ref) less that of KL(ref || pi).
     """
     log_ratio_BT = reference_BT - policy_BT
     return log_ratio_BT.expm1() - log_ratio_BT

@@ -12,9 +12,12 @@
 The reference, from which the KL is measured, is a copy of the first model.  With LoRA one could
 switch the thin matrices off and save the copy; here all weights learn, and a small copy is cheap.
 
-The KL penalty is part of the reward, not a term of the loss: so with `divide_by_length=False` its
-gradient is that of the KL (with GRPO up to (G - 1) / G, see `group_advantages`).  Shao et al. 2024
-put k3 of each token into the loss instead, whose gradient is another one.
+The KL penalty is part of the reward, not a term of the loss: `k1`, so that what is followed is
+KL(pi || ref).  With GRPO it is that of whole answers; with `divide_by_length=False` the mean of its
+gradient is that of the KL times (G - 1) / G, see `group_advantages`, over `answer_tokens`.  Divided
+by its own length, like the reward, the penalty of a short answer has more weight.  With PPO every
+token pays for itself, and decay and gamma have to be 1, too.  Shao et al. 2024 put k3 of each token
+into the loss instead, whose mean gradient is that of KL(ref || pi).
 
 Shape suffixes:  B batch (answers), T time (tokens), P prompts, G answers of one prompt, D width.
 """

@@ -2,9 +2,12 @@
 
 import itertools
 
+import pytest
 import torch
 
 from llmcourse_labs.tuning import (
+    AnswerRows,
+    RLConfig,
     ValueHead,
     clipped_objective,
     gae,
@@ -14,7 +17,9 @@ from llmcourse_labs.tuning import (
     k3,
     mean_over_answers,
     num_equal_groups,
+    rl,
 )
+from llmcourse_labs.tuning.rollout import Rollout
 
 END, WORDS, LONGEST = 0, 3, 3
 """A world of two words and an end; an answer that does not end within three tokens is cut."""
@@ -220,18 +225,72 @@ def test_the_kl_estimators_against_the_exact_kl():
             assert spreads[1] < spreads[0] / 10
 
 
-def test_a_kl_in_the_reward_has_the_gradient_of_the_kl_and_k3_as_a_loss_has_not():
-    theta, reference = logits(2), log_probs(logits(5)).sum(1).detach()
+def kl_gradients(theta, reference):
+    """Of KL(pi || reference) and of KL(reference || pi), through the sums over all answers."""
     whole = log_probs(theta).sum(1)
-    p = whole.exp()
-    truth = gradient((p * (whole - reference)).sum(), theta)
-    p = p.detach()
-    as_reward = gradient((p * k1(whole.detach(), reference) * whole).sum(), theta)
-    losses = {k: gradient((p * k(whole, reference)).sum(), theta) for k in (k1, k2, k3)}
-    assert close(as_reward, truth)
+    forth = (whole.exp() * (whole - reference)).sum()
+    return gradient(forth, theta), gradient(-(reference.exp() * whole).sum(), theta)
+
+
+def test_what_the_gradient_of_each_kl_estimator_is_in_the_reward_and_in_the_loss():
+    theta, reference = logits(2), log_probs(logits(5)).sum(1).detach()
+    truth, other_way = kl_gradients(theta, reference)
+    whole = log_probs(theta).sum(1)
+    p = whole.exp().detach()
+    rewards, losses, values = {}, {}, {}
+    for k in (k1, k2, k3):
+        told = k(whole, reference)
+        rewards[k] = gradient((p * told.detach() * whole).sum(), theta)
+        losses[k] = gradient((p * told).sum(), theta)
+        values[k] = gradient((whole.exp() * told).sum(), theta)
+        assert close(rewards[k] + losses[k], values[k])
+    assert close(rewards[k1], truth)
     assert close(losses[k2], truth)
     assert losses[k1].abs().max() < 1e-12  # the mean of grad log p
-    assert not close(losses[k3], truth, 0.1)
+    assert close(losses[k3], other_way)
+    assert not close(other_way, truth, 0.1)
+    assert close(rewards[k3], truth - other_way)
+    ratio = (whole - whole.detach()).exp()  # 1, but not its gradient
+    assert close(gradient((p * ratio * k3(whole, reference)).sum(), theta), truth)
+
+
+def test_a_loss_summed_over_tokens_lacks_what_a_token_does_for_those_after_it():
+    theta, reference_NT = logits(2), log_probs(logits(5)).detach()
+    tokens_NT = log_probs(theta)
+    truth, _ = kl_gradients(theta, reference_NT.sum(1))
+    p_N1 = tokens_NT.sum(1, keepdim=True).exp().detach()
+    for k in (k2, k3):
+        partial = gradient((p_N1 * k(tokens_NT, reference_NT)).sum(), theta)
+        assert not close(partial, truth, 0.1)
+    # Nothing comes after the last place: there the part is the whole.
+    assert close(gradient((p_N1 * k2(tokens_NT, reference_NT)).sum(), theta)[-1], truth[-1])
+
+
+@pytest.mark.parametrize("by_own_length", [True, False])
+def test_the_penalty_of_a_run_of_grpo_follows_the_kl_from_the_policy_to_the_reference(
+    by_own_length,
+):
+    theta, reference_NT = logits(2), log_probs(logits(5)).detach()
+    config = RLConfig(steps=1, answer_tokens=LONGEST, kl=1.0, divide_by_length=by_own_length)
+    run = rl.RLRun.__new__(rl.RLRun)  # no model: load and loss read the settings alone
+    run.config = config
+    truth, _ = kl_gradients(theta, reference_NT.sum(1))
+    tokens_NT = log_probs(theta)
+    p = tokens_NT.sum(1).exp().detach()
+    total = torch.zeros_like(theta)
+    equal = torch.zeros(1, 2, dtype=torch.float64)
+    for both in itertools.product(range(len(IDS)), repeat=2):
+        pair = list(both)
+        rows = AnswerRows(IDS[pair], IS_ANSWER[pair])
+        drawn = Rollout(rows, tokens_NT[pair].detach(), reference_NT[pair], equal, [], [])
+        value = rl.loss(run, rl.load(run, drawn), tokens_NT[pair], None)
+        total += p[pair].prod() * gradient(value, theta)
+    whole, lengths = tokens_NT.sum(1), IS_ANSWER.sum(1)
+    ahead = (whole - reference_NT.sum(1)).detach()
+    ahead -= (p * ahead).sum()
+    divided_by = lengths if by_own_length else LONGEST
+    assert close(total, gradient((p * ahead / divided_by * whole).sum(), theta) / 2)  # (G - 1) / G
+    assert close(total, truth / 2 / LONGEST) != by_own_length
 
 
 def test_the_value_head_starts_at_zero_and_reads_each_place():
