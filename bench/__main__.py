@@ -28,6 +28,7 @@ BENCHMARKS = (
     "checkpoints",
     "posttraining",
     "real",
+    "serving",
     "live",
     "pages",
     "motion",
