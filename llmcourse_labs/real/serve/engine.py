@@ -30,7 +30,7 @@ from torch import Tensor
 
 from llmcourse.base.arguments import require
 from llmcourse.model.decoder import Transformer
-from llmcourse_labs.real.serve.draft import Draft, Guess, checked, guessed
+from llmcourse_labs.real.serve.draft import Draft, Guess, OwnDraft, checked, guessed
 from llmcourse_labs.real.serve.paged import PagedDecoder, Span
 from llmcourse_labs.real.serve.pages import PagePool, page_names
 from llmcourse_labs.real.serve.request import Counts, Event, Request
@@ -84,7 +84,8 @@ class Engine:
         draft: guesses tokens with what no row needs in a step; None for no guesses.
 
     Raises:
-        ValueError: if a number is outside its range, or the decoder is in training mode.
+        ValueError: if a number is outside its range, the decoder is in training mode, or the draft
+            has another vocabulary.
     """
 
     def __init__(
@@ -101,6 +102,12 @@ class Engine:
             raise ValueError(
                 "the decoder is in training mode, in which it drops activations and experts drop "
                 "the tokens of full batches: call decoder.eval() first"
+            )
+        size = decoder.config.vocab_size
+        if isinstance(draft, OwnDraft) and (own := draft.decoder.config.vocab_size) != size:
+            raise ValueError(
+                f"the draft has a vocabulary of {own}, and the decoder of {size}: give a draft of "
+                "the same tokenizer, or PromptLookup"
             )
         require("max_rows", max_rows, least=1)
         require("tokens_per_step", tokens_per_step, least=max_rows)
@@ -146,15 +153,15 @@ class Engine:
                 f"ids must be from 0 to {self.config.vocab_size - 1}, got {min(ids)} to {max(ids)}"
             )
         total, context = len(ids) + request.max_new_tokens, self.config.context_length
+        told = f"{len(ids)} tokens of prompt and {request.max_new_tokens} new ones"
         if total > context:
             raise ValueError(
-                f"{len(ids)} tokens of prompt and {request.max_new_tokens} new ones do not fit "
-                f"into the context of {context}, which does not slide here: ask for fewer"
+                f"{told} do not fit into the context of {context}, which does not slide here: ask "
+                "for fewer"
             )
-        if pool.pages_for(total) > pool.num_pages:
+        if (num_pages := pool.pages_for(total)) > pool.num_pages:
             raise ValueError(
-                f"{len(ids)} tokens of prompt and {request.max_new_tokens} new ones need "
-                f"{pool.pages_for(total)} pages, and there are {pool.num_pages}: ask for fewer, or "
+                f"{told} need {num_pages} pages, and there are {pool.num_pages}: ask for fewer, or "
                 "give the engine more"
             )
         number, self._num_submitted = self._num_submitted, self._num_submitted + 1
@@ -165,14 +172,16 @@ class Engine:
     def cancel(self, number: int) -> None:
         """End a request; the next step tells so.  One that has ended already stays as it ended."""
         for rows in (self._running, self._waiting):
-            for row in list(rows):
-                if row.number == number:
-                    rows.remove(row)
-                    self._give_back(row)
-                    self._events.append(Event(number, [], "cancelled"))
+            for row in [each for each in rows if each.number == number]:
+                rows.remove(row)
+                self._give_back(row)
+                self._events.append(Event(number, [], "cancelled"))
 
     def step(self) -> list[Event]:
-        """Compute what every row needs next; return what that brought, and what was cancelled."""
+        """Compute what every row needs next; return what that brought, and what was cancelled.
+
+        An engine in which this raised, such as out of memory, is not to be used any more.
+        """
         events, self._events = self._events, []
         self._plan()
         if not (rows := list(self._running)):
@@ -242,8 +251,7 @@ class Engine:
     def _has_pages(self, row: _Row) -> bool:
         """Give a row pages for all of its tokens; False if it had to give its own up."""
         while len(row.pages) < self._pool.pages_for(len(row.ids)):
-            page = self._pool.take()
-            if page is not None:
+            if (page := self._pool.take()) is not None:
                 row.pages.append(page)
                 continue
             youngest = self._running.pop()

@@ -333,6 +333,8 @@ def test_what_cannot_be_served_is_refused_at_once(changes, told):
 def test_an_engine_wants_a_decoder_in_use_and_a_token_for_every_row():
     with pytest.raises(ValueError, match=r"in training mode.*call decoder.eval\(\) first"):
         Engine(Transformer(CONFIG), num_pages=4)
+    with pytest.raises(ValueError, match="a vocabulary of 300, and the decoder of 17"):
+        Engine(DECODER, num_pages=4, draft=OwnDraft(Transformer(tiny())))
     with pytest.raises(ValueError, match="tokens_per_step must be 8 or greater, got 7"):
         Engine(DECODER, num_pages=4, max_rows=8, tokens_per_step=7)
 
