@@ -96,7 +96,7 @@ def _obeyed(conversation: Conversation, line: str) -> str:
 
 def _serve(name: str, parts: tuple[Any, ...], about: dict[str, Any], options: Namespace) -> None:
     """Serve the page until SIGTERM or Ctrl-C."""
-    with serve_extra(f"{PROGRAM} --serve"):
+    with serve_extra():
         from llmcourse_labs.tuning import chat_page  # noqa: PLC0415 - an extra
     with engine_at_work(parts[0]) as live:
         listener = chat_page.chat_listener(

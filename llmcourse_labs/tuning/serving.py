@@ -73,11 +73,8 @@ def engine_at_work(model: Transformer, *, rows: int = 16, most: int = 64) -> Liv
 
 
 @contextmanager
-def serve_extra(what: str) -> Iterator[None]:
+def serve_extra() -> Iterator[None]:
     """Say in one line how to get what a server needs.
-
-    Args:
-        what: needs it.
 
     Raises:
         ValueError: if it is not installed.
@@ -85,8 +82,8 @@ def serve_extra(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        told = f'{what} needs {error.name}: pip install "llmcourse[serve]"'
-        raise ValueError(told) from error
+        package = (error.name or "a package").split(".")[0]
+        raise ValueError(f'a server needs {package}: pip install "llmcourse[serve]"') from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(arguments: Sequence[str] | None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     options = _parser().parse_args(arguments)
-    with serve_extra(PROGRAM):
+    with serve_extra():
         from llmcourse_labs.real.server import app, house, metrics  # noqa: PLC0415 - an extra
     name, model, tokenizer, template = talker(options)
     require("tokens", options.tokens, least=1, below=model.config.context_length)
