@@ -187,11 +187,11 @@ function render({ model, el }) {
       const name = now.length > 1 ? "all" : now.length ? `${now[0] + 1}` : "";
       const passed = now.length && old.length && !old.some((i) => now.includes(i));
       svg.append(s("g", { "data-key": `page ${page}`, class: now.length === 1 ? mark(now[0]) : null },
-        s("rect", { x, y, width: wide, height: TALL - 4, fill: now.length ? `url(#${idle})` : "none" }),
         s("rect", { x, y, width: long, height: TALL - 4, fill: now.length > 1 ? "var(--lc-muted)" : "currentColor" }),
         s("rect", { x, y, width: wide, height: TALL - 4, fill: "none", "stroke-width": passed ? 2.5 : 1,
           stroke: passed ? "var(--lc-text)" : now.length ? "currentColor" : "var(--lc-line)" }),
-        label(x + (long || wide) / 2, y + 14, (long || wide) > 6.5 * name.length + 2 ? name : "", { ...middle, class: long ? "sb-on" : "sb-11" })));
+        now.length && long < wide - 1 ? s("rect", { x: x + long, y, width: wide - long, height: TALL - 4, fill: `url(#${idle})` }) : null,
+        name && (long || wide) > 6.5 * name.length + 2 ? label(x + (long || wide) / 2, y + 14, name, { ...middle, class: long ? "sb-on" : "sb-11" }) : null));
     }
   }
 

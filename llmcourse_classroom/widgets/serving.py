@@ -41,7 +41,7 @@ class ServingBoard(Widget):
     batching = Choice(("static", "continuous"))
     memory = Choice(("reserved", "paged"))
     pool = Whole(96, low=64, high=160, step=32, label="cells of memory")
-    page_size = Choice(("1", "2", "4", "8", "16"), default="4")
+    page_size = Choice(("2", "4", "8", "16"), default="4")
     shared = traitlets.Bool(False).tag(sync=True)
     step = Whole(14, low=0, high=100, step=1, label="step")
 

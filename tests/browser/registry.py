@@ -948,7 +948,7 @@ ENTRIES = [
     ),
     entry(
         widgets.ServingBoard,
-        state(batching="continuous", memory="paged", pool=64, page_size="1", step=12),
+        state(batching="continuous", memory="paged", pool=64, page_size="2", step=12),
         state(pool=64, step=84),
         state(memory="paged", shared=True, pool=160, page_size="2", step=0),
     ),

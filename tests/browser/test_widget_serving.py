@@ -170,8 +170,8 @@ def test_the_picture_has_every_page_and_what_is_used_of_it(show, memory, size):
     )
     assert len(drawn) == 96 // size
     used = filled(steps[11], size)
-    cell = (drawn[0][0] + 1.5) / size
-    assert [long for _, long in drawn] == pytest.approx(
+    cell = (drawn[0][1] + 1.5) / size
+    assert [long for long, _ in drawn] == pytest.approx(
         [max(0, used.get(n, 0) * cell - 1.5) for n in range(len(drawn))]
     )
     names = page.locator("[data-key^='page ']").all_text_contents()
