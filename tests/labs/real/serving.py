@@ -73,8 +73,8 @@ class Obedient(Engine):
         if self.dies is not None:
             raise self.dies
         events = []
-        for number, left in list(self.rows.items()):
-            self.rows[number] = left = left - self.ends
+        for number, before in list(self.rows.items()):
+            self.rows[number] = left = before - self.ends
             events.append(Event(number, self.ids, None if left else "length"))
             if not left:
                 del self.rows[number]
