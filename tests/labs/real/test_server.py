@@ -205,7 +205,7 @@ def test_a_page_of_another_site_is_refused(server, method, path):
         f"evil.example:{server.port}",
         "localhost:1",
         "localhost",
-        "8.8.8.8",
+        f"8.8.8.8:{server.port}",
         "",
     ]
     for host in others:

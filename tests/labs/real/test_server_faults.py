@@ -207,12 +207,16 @@ def test_an_engine_that_has_ended_takes_nothing():
     got = []
     live = LiveEngine(Obedient(), most=1)
     with live:
-        pass
+        for number in range(3):  # one after the other, since each is forgotten when it is over
+            live.submit(REQUEST, got.append)
+            until(lambda done=number + 1: len(got) == done)
+        assert [event.finish for event in got] == ["length"] * 3
+    got.clear()
     with pytest.raises(EndedError, match="the server is ending"):
         live.submit(REQUEST, got.append)
     late = LiveEngine(Obedient(), most=1)
-    late.submit(REQUEST, got.append)  # before the thread is there
     late.close()
+    late.submit(REQUEST, got.append)  # before the thread is there
     with late:
         pass
     assert got == [late.ended]

@@ -172,6 +172,7 @@ def test_an_engine_answers_as_a_conversation_alone_and_pages_side_by_side():
             drawn = []
             for page in ("/3", "/4", "/3"):
                 ask(port, "POST", page, b"/temperature 1.5")
+                ask(port, "POST", page, b"/reset")
                 drawn.append(ask(port, "POST", page, b"the cat")[1])
             assert drawn[0] == drawn[1] != drawn[2]
 
