@@ -44,6 +44,20 @@ def test_files_of_tests_are_noted_by_their_folder(lines):
     assert [row[:2] for row in lines()] == [["tests: collection", "collection"], *files]
 
 
+def test_who_runs_for_several_files_is_counted_once(lines):
+    """As a browser does, which is waited for when the last test has ended."""
+    plugin = spent.TestFiles()
+    plugin.pytest_runtest_logstart("tests/base/test_a.py::one")
+    words = [sys.executable, "-c", f"{BUSY.format(1)}\nprint(flush=True)\ninput()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as runs:
+        runs.stdout.readline()
+        plugin.pytest_runtest_logstart("tests/loss/test_b.py::x")
+        runs.communicate(b"\n")
+    plugin.pytest_sessionfinish()
+    _collection, first, second = (row[2] for row in lines())
+    assert first > 0.8 > second
+
+
 def test_the_table_adds_up_and_nothing_is_noted_where_no_file_is_named(monkeypatch, tmp_path):
     rows = [["pages", "pages", 3.0, 1], ["style", "ruff", 1.0, 1], ["style", "check", 1.5, 1]]
     rows += [["", "chapters/01_whole_run", 2.0, 1]]  # a part of another row

@@ -77,10 +77,11 @@ class TestFiles:
 
     def end_of_file(self, following: str) -> None:
         """Note the file that has ended."""
-        now = (family_used_s(), used_s(), time.monotonic())
+        now = (family_used_s(), time.process_time(), time.monotonic())
         folder = family_of(self.file)
         family_s, own_s, wall_s = (a - b for a, b in zip(now, self.begun, strict=True))
-        # Who ends without being waited for, such as the server of ranks, takes its seconds along.
+        # Who ends without being waited for, such as the server of ranks, takes its seconds along;
+        # those of a browser, which is waited for at the end, were noted while it ran.
         note(folder, self.file, max(family_s, own_s), wall_s)
         self.file, self.begun = following, now
 
