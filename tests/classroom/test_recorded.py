@@ -34,6 +34,7 @@ from tools.runs import (
     preference_runs,
     quantise_runs,
     rl_runs,
+    serving_runs,
     sft_runs,
     synthetic_runs,
 )
@@ -664,6 +665,39 @@ def test_a_real_model_lies_on_the_recorded_grid_and_is_as_sure_as_recorded():
     assert again == pytest.approx(
         found["nearest"]["shipped float32"]["0"]["documents"][:1], abs=2e-4
     )
+
+
+def test_answers_of_a_real_model_are_recorded_with_their_questions():
+    """Mutants: a question left out, an answer that goes on behind its end."""
+    found = recorded_runs("serving")
+    assert serving_runs.FOUND.stat().st_size < 40_000  # a chapter carries it
+    assert list(found["lengths"]) == list(serving_runs.QUESTIONS)
+    assert len(found["lengths"]) == 60
+    cap = found["settings"]["cap"]
+    for question, seeds in found["lengths"].items():
+        row = seeds["0"]
+        assert row["ended"] or row["answer"] == cap, question
+        assert 1 <= row["answer"] <= cap, question
+        assert 30 < row["prompt"] < 100, question
+    copied, free = found["settings"]["copied"], found["settings"]["free"]
+    assert list(found["greedy"]) == copied + free
+    for question, seeds in found["greedy"].items():
+        answer = seeds["0"]["answer"]
+        assert len(seeds["0"]["prompt"]) == found["lengths"][question]["0"]["prompt"]
+        ends = [token for token in answer if token == 2]
+        assert answer[-1] == 2 if ends else len(answer) == found["settings"]["greedy cap"]
+        assert len(ends) <= 1, question
+
+
+@needs_weights
+def test_a_real_model_answers_as_recorded():
+    """Mutants: another seed, a question without the system message, a colder draw."""
+    found, question = recorded_runs("serving"), "What is the opposite of 'early'?"
+    assert serving_runs.lengths(0, question) == found["lengths"][question]["0"]
+    row = found["greedy"][serving_runs.FREE[0]]["0"]
+    ids = serving_runs.asked(serving_runs.FREE[0])
+    assert ids == row["prompt"]
+    assert serving_runs.answered(ids, cap=6, temperature=0, seed=0) == row["answer"][:6]
 
 
 def test_every_number_of_copies_is_recorded_with_its_seeds():

@@ -1,4 +1,4 @@
-"""Chapters 46 and 47, and what they are made with, where the package of the weights is missing."""
+"""Chapters 46 to 48, and what they are made with, where the package of the weights is missing."""
 
 import json
 import os
@@ -60,7 +60,8 @@ def shown():
     """What each cell shows where Python finds no weights: chapter, exercises, SOURCES, another."""
     notebooks = ("chapters/46_real_model.ipynb", "exercises/solutions/46_real_model.ipynb")
     own = [{"id": name, "source": source} for name, source in SOURCES.items()]
-    cells = json.dumps([*map(code_of, notebooks), own, code_of("chapters/47_few_bits.ipynb")])
+    later = ("chapters/47_few_bits.ipynb", "chapters/48_serving.ipynb")
+    cells = json.dumps([*map(code_of, notebooks), own, *map(code_of, later)])
     environment = os.environ | {"MPLBACKEND": "agg", "LLMCOURSE_PROGRESS": "off"}
     settings = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True}
     ran = subprocess.run([sys.executable, "-c", RUN_CELLS], input=cells, check=False, **settings)
@@ -78,10 +79,13 @@ def test_each_cell_that_needs_the_weights_says_how_to_get_them_and_the_others_ru
     assert "5 questions" in chapter["quiz"][0]
 
 
-def test_what_needs_no_weights_runs_in_the_next_chapter_too(shown):
+def test_what_needs_no_weights_runs_in_the_next_chapters_too(shown):
     others = {name for name, each in shown[3].items() if each != ["", TOLD]}
     assert {"grid", "blocks-figure", "cost-figure", "cache-runs", "widget", "quiz"} <= others
     assert {"opening-figure", "turned", "packed"} <= shown[3].keys() - others
+    others = {name for name, each in shown[4].items() if each != ["", TOLD]}
+    assert {"ridge", "batching-table", "pages-table", "lookup-figure", "widget", "quiz"} <= others
+    assert {"opening-figure", "phases", "prefix", "engine-run"} <= shown[4].keys() - others
 
 
 def test_its_exercises_need_no_weights(shown):
