@@ -103,7 +103,7 @@ drift: $(READY) ## execute all chapters and right answers on kernels of other pr
 
 soak: $(READY) ## end ranks, runs and the capstone at random, try five seeds, and measure a recorded loss again
 	@$(RUN) -m pytest tests/parallel/test_soak.py tests/parallel/test_crash.py --runs 100
-	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/test_nutshell.py tests/train/test_fluency.py tests/classroom/test_losses.py tests/classroom/test_recorded.py tests/classroom/test_batch.py tests/classroom/test_hostile.py tests/labs/scale/test_laws_parametric.py --seeds 5
+	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/test_nutshell.py tests/train/test_fluency.py tests/classroom/test_losses.py tests/classroom/test_recorded.py tests/classroom/test_batch.py tests/classroom/test_hostile.py tests/labs/scale/test_laws_parametric.py tests/labs/real/test_server_faults.py --seeds 5
 	@$(RUN) -m pytest tests/labs/capstone/test_capstone.py --seeds 10
 	@$(RUN) -m pytest -n 2 tests/browser/test_every_widget.py tests/browser/test_pages_chapters.py tests/browser/test_pages_exercises.py --seeds 5
 

@@ -23,7 +23,7 @@ from llmcourse.data.tokenizer import Tokenizer
 from llmcourse_labs.real.serve.request import Event
 from llmcourse_labs.real.serve.request import Request as ModelRequest
 from llmcourse_labs.real.serve.text import TextStream
-from llmcourse_labs.real.server.asked import Asked, RefusedError, asked
+from llmcourse_labs.real.server.asked import Asked, RefusedError, parse_request
 from llmcourse_labs.real.server.house import HANDLERS, error_response, read_body
 from llmcourse_labs.real.server.live import BusyError, EndedError, LiveEngine
 from llmcourse_labs.real.server.metrics import Metrics
@@ -62,7 +62,7 @@ def serving_app(served: Served, live: LiveEngine, metrics: Metrics) -> Starlette
 
     async def completions(request: Request) -> Response:
         began = time.monotonic()
-        wanted = asked(await read_body(request, MOST_BYTES), served.name)
+        wanted = parse_request(await read_body(request, MOST_BYTES), served.name)
         _refuse_if_over(live)
         with _refusing():
             async with turn:

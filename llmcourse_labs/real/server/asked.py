@@ -60,7 +60,7 @@ class Asked(NamedTuple):
     counts_usage: bool
 
 
-def asked(body: bytes, model: str) -> Asked:
+def parse_request(body: bytes, model: str) -> Asked:
     """Return what a body asks for.
 
     Args:

@@ -191,16 +191,17 @@ def test_a_connection_without_a_word_is_closed(monkeypatch):
             assert client.recv(1_000).startswith(b"HTTP/1.1 408")
 
 
-def test_nothing_is_kept_of_many_short_requests():
+@pytest.mark.parametrize("number_of", [120, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_nothing_is_kept_of_many_short_requests(number_of):
     with running(Obedient(), most=8) as server:
         num_threads = threading.active_count()
-        for number in range(120):
+        for number in range(number_of):
             given = {"max_tokens": 1 + number % 3, "stream": bool(number % 2)}
             assert server.ask(body=HELLO | given)[0] == 200
         until(lambda: is_clean(server))
         assert threading.active_count() <= num_threads + 8
         until(lambda: len(server.listener.server_state.tasks) == 0)
-        assert server.metrics.requests == {200: 120}
+        assert server.metrics.requests == {200: number_of}
 
 
 def test_an_engine_that_has_ended_takes_nothing():
