@@ -30,7 +30,8 @@ class Request:
     top_k: int | None = None
     top_p: float | None = None
     seed: int = 0
-    """Of the draws, which are this request's own: what else is served does not change them."""
+    """Of the draws, which are this request's own: what else is served does not change them, unless
+    an `OwnDraft` draws from the same generator; their distribution stays in any case."""
 
     def __post_init__(self) -> None:
         """Reject what no model can do."""
