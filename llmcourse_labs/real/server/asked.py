@@ -42,8 +42,14 @@ class RefusedError(Exception):
     def __init__(
         self, message: str, status: int = 400, *, param: str | None = None, code: str | None = None
     ) -> None:
-        super().__init__(" ".join(message.split()))
-        self.status, self.param, self.code = status, param, code
+        super().__init__(_in_utf8(" ".join(message.split())))
+        self.status, self.code = status, code
+        self.param = None if param is None else _in_utf8(param[:100])
+
+
+def _in_utf8(text: str) -> str:
+    """Return a text that can be sent: what holds half of a surrogate pair is spelled out."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 class Asked(NamedTuple):
@@ -143,7 +149,7 @@ def _messages(given: Any) -> list[dict[str, str]]:
             raise _wrong(f"{where}.content", message.get("content"), "a text, or parts of text")
         for name, value in message.items():
             if name not in ("role", "content", "name") and value:
-                raise _wrong(f"{where}.{name}", value, "nothing: texts alone are read here")
+                raise _wrong(f"{where}.{name[:100]}", value, "nothing: texts alone are read here")
         made.append({"role": ROLES[message["role"]], "content": _text(content, where)})
     return made
 

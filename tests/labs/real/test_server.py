@@ -142,6 +142,9 @@ REFUSED = [
     ({"n": 2}, 400, "n must be 1, since this server has nothing else; got 2"),
     ({"tools": [{}]}, 400, "tools must be []"),
     ({"tempreature": 1}, 400, "there is no setting 'tempreature' here: leave it out"),
+    ({"\ud800": 1}, 400, "there is no setting '\\ud800' here"),
+    ({"messages": [{"role": "user", "content": "a", "\ud800": 1}]}, 400, "messages[0].\\ud800 must"),
+    ({"messages": [{"role": "user", "content": "a", "b" * 900: 1}]}, 400, "must be nothing"),
 ]
 
 
