@@ -142,8 +142,8 @@ def _messages(given: Any) -> list[dict[str, str]]:
             raise _wrong(where, message, f"an object whose role is one of {', '.join(ROLES)}")
         content = message.get("content")
         if isinstance(content, list):
-            parts = [p.get("text") for p in content if isinstance(p, dict) and len(p) == 2]
-            texts = [text for text in parts if isinstance(text, str)]
+            parts = [p for p in content if isinstance(p, dict) and p.get("type") == "text"]
+            texts = [p["text"] for p in parts if isinstance(p.get("text"), str)]
             content = "".join(texts) if len(texts) == len(content) else None
         if not isinstance(content, str):
             raise _wrong(f"{where}.content", message.get("content"), "a text, or parts of text")

@@ -125,6 +125,11 @@ REFUSED = [
         400,
         "messages[0].content must be a text, or parts of text",
     ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "text": "a"}]}]},
+        400,
+        "messages[0].content must be a text, or parts of text",
+    ),
     ({"messages": [{"role": "user", "content": "\ud800"}]}, 400, "half of a surrogate pair"),
     ({"messages": [{"role": "user", "content": "a" * 900}]}, 400, "the context has 128: there is"),
     ({"max_tokens": 0}, 400, "max_tokens must be a whole number from 1"),
