@@ -148,7 +148,11 @@ REFUSED = [
     ({"tools": [{}]}, 400, "tools must be []"),
     ({"tempreature": 1}, 400, "there is no setting 'tempreature' here: leave it out"),
     ({"\ud800": 1}, 400, "there is no setting '\\ud800' here"),
-    ({"messages": [{"role": "user", "content": "a", "\ud800": 1}]}, 400, "messages[0].\\ud800 must"),
+    (
+        {"messages": [{"role": "user", "content": "a", "\ud800": 1}]},
+        400,
+        "messages[0].\\ud800 must",
+    ),
     ({"messages": [{"role": "user", "content": "a", "b" * 900: 1}]}, 400, "must be nothing"),
 ]
 
