@@ -35,7 +35,8 @@ class Guard:
     """Refuse what another site's page asks for in the name of this one.
 
     A page that anybody's browser shows may send requests to this machine.  Its `Origin` gives it
-    away; or, where its own name was made to lead here, the `Host` that it asked for.
+    away, which is another than the `Host` that it asks; or, where its own name was made to lead
+    here, the `Host`.
 
     Args:
         app: that is guarded.
@@ -70,7 +71,7 @@ class Guard:
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not self._is_here(hosts[0]):
             told = f"this server is http://{LOOPBACK}:{self.port}, got Host {hosts}"
-        elif any(not self._is_here(o.removeprefix("http://")) or "//" not in o for o in origins):
+        elif not all(self._may_ask(origin, hosts[0]) for origin in origins):
             told = f"pages of other sites may not ask, got Origin {origins}"
         else:
             await self.app(scope, receive, counted)
@@ -78,7 +79,13 @@ class Guard:
         refusal = error_response(RefusedError(told[:300], 403, code="forbidden"))
         await refusal(scope, receive, counted)
 
-    def _is_here(self, host: str) -> bool:
+    def _may_ask(self, origin: str, host: str) -> bool:
+        """Whether a page is the host's own; all names of this machine are one host."""
+        page = origin.removeprefix("http://")
+        own = [self._is_here(each, by_address=False) for each in (page, host)]
+        return page != origin and (page == host.lower() or all(own))
+
+    def _is_here(self, host: str, *, by_address: bool = True) -> bool:
         """Whether a name and a port lead here, by what the client calls them."""
         name, colon, port = host.lower().rpartition(":")
         if not colon or "]" in port:  # as browsers leave out port 80
@@ -89,7 +96,7 @@ class Guard:
         if name in self.names:
             return True
         with contextlib.suppress(ValueError):  # an address is nobody's name that could be moved
-            return self.is_open and bool(ipaddress.ip_address(name))
+            return by_address and self.is_open and bool(ipaddress.ip_address(name))
         return False
 
 

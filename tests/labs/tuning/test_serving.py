@@ -11,6 +11,8 @@ from queue import SimpleQueue
 
 import pytest
 import torch
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 
 from llmcourse import model
 from llmcourse.data.tokenizer import train_bpe
@@ -148,3 +150,18 @@ def test_who_asks_from_elsewhere_is_known_by_an_address():
     assert here("127.0.0.1", 8000, "LOCALHOST:8000", "8.8.8.8:8000", "localhost") == [1, 0, 0]
     names = ("10.0.0.5:8000", "[fe80::1]:8000", "localhost:8000", "evil.example:8000", "10.0.0.5")
     assert here("0.0.0.0", 8000, *names) == [1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://10.0.0.5:8000", 200),
+        ("http://localhost:8000", 403),
+        ("http://10.0.0.6:8000", 403),
+        ("https://10.0.0.5:8000", 403),
+    ],
+)
+def test_a_page_at_another_address_may_not_ask(origin, status):
+    guarded = Guard(PlainTextResponse("here"), "0.0.0.0", 8000)
+    client = TestClient(guarded, base_url="http://10.0.0.5:8000")
+    assert client.get("/", headers={"Origin": origin}).status_code == status
