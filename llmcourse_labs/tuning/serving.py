@@ -29,6 +29,9 @@ PROGRAM = "llmcourse serve"
 PAGE = 16
 """Tokens of a page of the cache."""
 
+PASS = 128
+"""Most new tokens in one pass, so that many rows can write side by side at most."""
+
 CACHED = 8_192
 """Tokens that the cache holds, if a context is not longer."""
 
@@ -67,9 +70,10 @@ def engine_at_work(model: Transformer, *, rows: int = 16, most: int = 64) -> Liv
     Raises:
         ValueError: if the engine cannot have the model, or a number is outside its range.
     """
-    require("rows", rows, least=1)
+    require("rows", rows, least=1, most=PASS)
     pages = -(-max(CACHED, model.config.context_length) // PAGE)
-    return LiveEngine(Engine(model, num_pages=pages, page_size=PAGE, max_rows=rows), most=most)
+    engine = Engine(model, num_pages=pages, page_size=PAGE, max_rows=rows, tokens_per_step=PASS)
+    return LiveEngine(engine, most=most)
 
 
 @contextmanager
@@ -99,6 +103,7 @@ def _serve(arguments: Sequence[str] | None) -> None:
     name, model, tokenizer, template = talker(options)
     require("tokens", options.tokens, least=1, below=model.config.context_length)
     require("seconds", options.seconds, above=0)
+    require("queue", options.queue, least=1)
 
     def as_read(messages: list[dict[str, str]]) -> list[int]:
         turns = [Turn(message["role"], message["content"]) for message in messages]

@@ -111,7 +111,8 @@ def test_what_cannot_be_served_is_one_line(files, tmp_path, capsys):
             ([*talks, "--host", "192.0.2.1", "--port", "0"], "192.0.2.1, port 0: "),
             ([*talks, "--tokens", "64"], "tokens must be below 64, got 64"),
             ([*talks, "--tokens", "8", "--rows", "0"], "rows must be 1 or greater, got 0"),
-            ([*talks, "--tokens", "8", "--queue", "0"], "most must be 1 or greater, got 0"),
+            ([*talks, "--tokens", "8", "--rows", "129"], "rows must be at most 128, got 129"),
+            ([*talks, "--tokens", "8", "--queue", "0"], "queue must be 1 or greater, got 0"),
             ([*talks, "--tokens", "8", "--seconds", "0"], "seconds must be above 0, got 0"),
         ):
             given = words if "--tokens" in words or not words else [*words, "--tokens", "8"]
