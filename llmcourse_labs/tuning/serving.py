@@ -29,6 +29,9 @@ PROGRAM = "llmcourse serve"
 PAGE = 16
 """Tokens of a page of the cache."""
 
+TOKENS = 256
+"""Most tokens of an answer, where nothing else is said and half the context is not fewer."""
+
 PASS = 128
 """Most new tokens in one pass, so that many rows can write side by side at most."""
 
@@ -101,7 +104,9 @@ def _serve(arguments: Sequence[str] | None) -> None:
     with serve_extra():
         from llmcourse_labs.real.server import app, house, metrics  # noqa: PLC0415 - an extra
     name, model, tokenizer, template = talker(options)
-    require("tokens", options.tokens, least=1, below=model.config.context_length)
+    context = model.config.context_length
+    tokens = min(TOKENS, context // 2) if options.tokens is None else options.tokens
+    require("tokens", tokens, least=1, below=context)
     require("seconds", options.seconds, above=0)
     require("queue", options.queue, least=1)
 
@@ -114,8 +119,8 @@ def _serve(arguments: Sequence[str] | None) -> None:
         tokenizer=tokenizer,
         prompt_ids=as_read,
         end_ids=answer_ends(tokenizer, template),
-        context_length=model.config.context_length,
-        most_tokens=options.tokens,
+        context_length=context,
+        most_tokens=tokens,
         most_seconds=options.seconds,
     )
     counted = metrics.Metrics()
@@ -146,8 +151,8 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help=told)
     told = "to listen at; 0 takes one that is free (%(default)s)"
     parser.add_argument("--port", type=int, default=8000, help=told)
-    told = "most tokens of an answer (%(default)s)"
-    parser.add_argument("--tokens", type=int, default=256, help=told)
+    told = f"most tokens of an answer ({TOKENS}, or half a shorter context)"
+    parser.add_argument("--tokens", type=int, help=told)
     told = "requests that are answered side by side (%(default)s)"
     parser.add_argument("--rows", type=int, default=16, help=told)
     told = "requests that may be open, with those that wait; more are refused (%(default)s)"

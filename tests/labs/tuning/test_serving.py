@@ -85,6 +85,13 @@ def test_a_model_is_served_until_a_signal(files, at_work, capsys):
     assert (printed.out.count("\n"), printed.err) == (1, "")
 
 
+def test_a_short_context_is_served_without_a_word_of_tokens(files, at_work):
+    asked = {"model": "talks", "messages": [{"role": "user", "content": "the cat"}]}
+    words = ["--model", str(files / "talks.gguf"), "--port", "0"]
+    status, answer = at_work(main, words, lambda url: post(url + PATH, json.dumps(asked).encode()))
+    assert (status, 0 < json.loads(answer)["usage"]["completion_tokens"] <= 32) == (0, True)
+
+
 def test_a_page_is_served_until_ctrl_c(files, at_work, capsys):
     words = ["--model", str(files / "talks.gguf"), "--serve", "0", "--tokens", "8"]
     talk = (chat.main, words, lambda url: post(f"{url}/1", b"the cat"), signal.SIGINT)
