@@ -1,5 +1,7 @@
 """One decoder for many requests: a step computes what every row needs next, in one pass.
 
+In use::
+
     engine = Engine(decoder, num_pages=64)
     number = engine.submit(Request([3, 1, 4], max_new_tokens=8))
     while not engine.is_idle:
