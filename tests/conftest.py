@@ -1,5 +1,6 @@
 """Shared by all tests: one thread, one seed, small and reproducible property tests."""
 
+import asyncio
 import os
 from multiprocessing.context import BaseContext
 
@@ -62,6 +63,15 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def soaking(pytestconfig):
     return pytestconfig.getoption("seeds") > 1
+
+
+@pytest.fixture
+def no_loop():
+    """Signals come in the main thread, in which a browser of other tests leaves its loop."""
+    before = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(before)
 
 
 @pytest.fixture

@@ -672,7 +672,7 @@ ENTRIES = [
     entry(
         widgets.FewBitsBoard,
         state(bits=8, block="16", levels="scale alone", part=9, reads="The cat sat"),
-        state(bits=2, block="whole row", weights="turned, off their grid"),
+        state(bits=2, block="whole row", weights="shuffled, off their grid"),
         kilobytes=40,
     ),
     entry(

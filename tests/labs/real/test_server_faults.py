@@ -130,6 +130,7 @@ def test_an_answer_that_takes_too_long_is_ended():
         until(lambda: is_clean(server))
 
 
+@pytest.mark.usefixtures("no_loop")
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_signal_while_streaming_lets_answers_end_or_ends_them(goes_on, monkeypatch):
     """In the main thread, as the command runs."""
@@ -162,6 +163,7 @@ def test_a_signal_while_streaming_lets_answers_end_or_ends_them(goes_on, monkeyp
         server.ask(body=HELLO)
 
 
+@pytest.mark.usefixtures("no_loop")
 def test_ctrl_c_ends_as_in_other_commands():
     server = Running(Obedient())
 

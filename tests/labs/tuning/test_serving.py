@@ -42,7 +42,7 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture
-def at_work(monkeypatch):
+def at_work(monkeypatch, no_loop):
     """Let a client talk to the command, which runs in the main thread; then a signal comes."""
     listening, listen = SimpleQueue(), Listener.listen
     monkeypatch.setattr(Listener, "listen", lambda self: listening.put(self) or listen(self))
