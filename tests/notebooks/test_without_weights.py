@@ -82,7 +82,7 @@ def test_each_cell_that_needs_the_weights_says_how_to_get_them_and_the_others_ru
 def test_what_needs_no_weights_runs_in_the_next_chapters_too(shown):
     others = {name for name, each in shown[3].items() if each != ["", TOLD]}
     assert {"grid", "blocks-figure", "cost-figure", "cache-runs", "widget", "quiz"} <= others
-    assert {"opening-figure", "turned", "packed"} <= shown[3].keys() - others
+    assert {"opening-figure", "shuffled", "packed"} <= shown[3].keys() - others
     others = {name for name, each in shown[4].items() if each != ["", TOLD]}
     assert {"ridge", "batching-table", "pages-table", "lookup-figure", "widget", "quiz"} <= others
     assert {"opening-figure", "phases", "prefix", "engine-run"} <= shown[4].keys() - others
