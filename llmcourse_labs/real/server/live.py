@@ -32,7 +32,7 @@ Deliver = Callable[[Event | Exception], object]
 
 
 class Ticket(NamedTuple):
-    """A request that was handed in; hashed by what it is, not by what it says."""
+    """A request that was handed in; the key tells it from another that asks for the same."""
 
     request: Request
     deliver: Deliver
