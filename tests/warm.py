@@ -117,6 +117,7 @@ def _become(
     for number in HEARD:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # a server started by a pool blocks warnings
     logging.getLogger().handlers.clear()
     for stream, pipe in enumerate(pipes, start=1):
         os.dup2(pipe.fileno(), stream)

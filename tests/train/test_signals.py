@@ -7,12 +7,15 @@ for 5 and 15 s of a core; the others are copies of a warm process.
 import os
 import re
 import signal
+import sys
 import time
 
 import pytest
 
 from llmcourse.base.command_line import GO_ON
+from llmcourse.parallel.world import pool
 from llmcourse.train.signals import EndedEarlyError, StopRequest
+from tests import warm
 from tests.train.runs import LONG, TORCHRUN, TRAIN, children, saved_step, started, steps_in
 
 ON_TORCHRUN = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
@@ -45,6 +48,15 @@ def test_a_warned_run_saves_and_says_go_on(run, number, to, tmp_path):
     assert err == ""
     assert f"interrupted after step {saved_step(folder)}; saved" in out
     assert saved_step(folder) == steps_in(folder) >= 3
+
+
+def test_a_warm_process_hears_though_who_started_it_was_deaf():
+    """As the server of ranks is, when a pool has started it first."""
+    words = [sys.executable, "-m", "timeit", "-n1", "-r1", "import time; time.sleep(60)"]
+    with pool._deaf():
+        process = warm.Process(words, method="fork")
+    process.terminate()
+    assert process.wait(20) == -signal.SIGTERM
 
 
 def test_a_second_warning_does_not_hurt_the_save(tmp_path):
