@@ -82,7 +82,7 @@ def parse_request(body: bytes, model: str) -> Asked:
     known |= {"top_p", "stop", "seed", "stream", "stream_options"}
     for name, value in given.items():
         if name in NEUTRAL:
-            if value not in NEUTRAL[name]:
+            if not any(_is_same(value, each) for each in NEUTRAL[name]):
                 allowed = " or ".join(json.dumps(each) for each in NEUTRAL[name])
                 raise _wrong(name, value, f"{allowed}, since this server has nothing else")
         elif name not in known | UNUSED:
@@ -114,6 +114,11 @@ def parse_request(body: bytes, model: str) -> Asked:
         is_streamed=_flag(given, "stream"),
         counts_usage=_flag(options, "include_usage"),
     )
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Whether two values are equal in JSON, where true is not 1."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -252,6 +252,8 @@ class Listener(uvicorn.Server):
         while self._is_busy() and time.monotonic() < ends and not self.force_exit:
             await asyncio.sleep(0.05)
         self._on_end()
+        for connection in filter(_waits_for_body, list(self.server_state.connections)):
+            connection.transport.abort()
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):  # whose other side does not read
             connection.transport.abort()
@@ -271,6 +273,11 @@ class Listener(uvicorn.Server):
                 signal.signal(name, handler)
         if signal.SIGINT in self._captured_signals:
             raise KeyboardInterrupt
+
+
+def _waits_for_body(connection: Any) -> bool:
+    """Whether a connection has a request that is not whole."""
+    return connection.cycle is not None and connection.cycle.more_body
 
 
 def _is_quiet(connection: Any) -> bool:

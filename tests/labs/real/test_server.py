@@ -145,6 +145,8 @@ REFUSED = [
     ({"stream": 1}, 400, "stream must be true or false"),
     ({"stream_options": 1}, 400, "stream_options must be an object"),
     ({"n": 2}, 400, "n must be 1, since this server has nothing else; got 2"),
+    ({"n": True}, 400, "n must be 1, since this server has nothing else; got true"),
+    ({"logprobs": 0}, 400, "logprobs must be false, since this server has nothing else; got 0"),
     ({"tools": [{}]}, 400, "tools must be []"),
     ({"tempreature": 1}, 400, "there is no setting 'tempreature' here: leave it out"),
     ({"\ud800": 1}, 400, "there is no setting '\\ud800' here"),
@@ -169,7 +171,13 @@ def test_a_bad_request_is_one_line(server, change, status, says, stream):
 
 
 def test_settings_that_change_nothing_are_taken(client):
-    neutral = {"n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}, "user": "a"}
+    neutral = {
+        "n": 1,
+        "frequency_penalty": 0.0,
+        "presence_penalty": 0,
+        "logit_bias": {},
+        "user": "a",
+    }
     parts = [{"type": "text", "text": "the "}, {"type": "text", "text": "cat"}]
     spoken = [
         {"role": "developer", "content": "Be brief."},

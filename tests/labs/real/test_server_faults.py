@@ -164,6 +164,26 @@ def test_a_signal_while_streaming_lets_answers_end_or_ends_them(goes_on, monkeyp
 
 
 @pytest.mark.usefixtures("no_loop")
+def test_a_signal_while_a_body_comes_ends_without_a_traceback(caplog):
+    server, client = Running(Obedient()), socket.socket()
+
+    def stop():
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(f"POST {PATH} HTTP/1.1\r\nHost: localhost:{server.port}\r\n".encode())
+        client.sendall(b"Content-Length: 9\r\n\r\n{")
+        connections = server.listener.server_state.connections
+        until(lambda: any(c.cycle is not None and c.cycle.more_body for c in connections))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    half = threading.Thread(target=stop, daemon=True)
+    with server.live, client:
+        half.start()
+        server.listener.listen()
+    half.join()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.usefixtures("no_loop")
 def test_ctrl_c_ends_as_in_other_commands():
     server = Running(Obedient())
 
