@@ -2,6 +2,7 @@
 
     llmcourse export --run runs/a --to exported/a
     llmcourse export --model smollm2 --to smollm2.gguf --dtype q8_0
+    llmcourse export --run runs/mine --to adapters/mine --adapter
 
 A safetensors file holds tensors and nothing that could run: its header is JSON, names, shapes and
 offsets; then come the bytes.
@@ -33,11 +34,13 @@ from llmcourse.train.stage import stage_of
 from llmcourse_labs.export import huggingface
 from llmcourse_labs.export.huggingface import DType
 from llmcourse_labs.export.model_card import card_of_others, model_card
-from llmcourse_labs.real import split_experts, to_huggingface
+from llmcourse_labs.real import peft_adapter, split_experts, to_huggingface
 from llmcourse_labs.real.gguf_writer import write_gguf
 from llmcourse_labs.real.opening import about_model, open_model
+from llmcourse_labs.real.peft_adapter import adapter_files
 from llmcourse_labs.tuning.chat_format import END_OF_TURN
 from llmcourse_labs.tuning.conversations import template_of
+from llmcourse_labs.tuning.lora import adapter_of
 
 PROGRAM = "llmcourse export"
 WEIGHTS = "model.safetensors"
@@ -50,6 +53,8 @@ NAMES = {
     "README.md",
 }
 """The files of an exported run."""
+ADAPTER = {peft_adapter.CONFIG, peft_adapter.WEIGHTS}
+"""Those of an adapter."""
 GGUF_KINDS = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0"}
 """By dtype of a GGUF file: what it is called there."""
 
@@ -131,7 +136,33 @@ def _written(read: Callable[[str], Parts], to: str | Path, *, dtype: DType, forc
         write_parts(to, read(to.stem), kind=GGUF_KINDS[dtype])
         return to
     _refuse_taken(to, force=force)
-    contents = _contents(read(to.name), dtype)
+    return _write_folder(to, _contents(read(to.name), dtype), force=force)
+
+
+def export_adapter(run_folder: str | Path, to: str | Path, *, force: bool = False) -> Path:
+    """Write what LoRA has learnt in a run from a model of others, for peft; return where.
+
+    Args:
+        run_folder: where the run was started.
+        to: the new folder.
+        force: as in `export`.
+
+    Raises:
+        ValueError: as `export`, and if the run has no thin matrices, or more than them.
+        OSError: as `export`.
+    """
+    to = Path(to).resolve()
+    _refuse_taken(to, force=force)
+    config, saved = config_and_checkpoint(Path(run_folder))
+    _refuse_other_models(config)
+    with as_value_error(Path(run_folder)):
+        thin = adapter_of(saved.model)
+        contents = adapter_files(thin, config.model, base=getattr(config, "start", ""))
+    return _write_folder(to, contents, force=force)
+
+
+def _write_folder(to: Path, contents: Mapping[str, bytes], *, force: bool) -> Path:
+    """Write files into a folder that gets its name when all of them are on disk; return it."""
     temporary = to.with_name(f".{to.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         for name, content in contents.items():
@@ -198,7 +229,7 @@ def _refuse_taken(to: Path, *, force: bool) -> None:
     if not to.is_dir():
         raise ValueError(f"{to} is no folder: force replaces an exported folder only")
     found = {path.name for path in to.iterdir()}
-    if found and found != NAMES:
+    if found and found not in (NAMES, ADAPTER):
         others = sorted(found - NAMES)
         odd = f"holds {others[0]!r}" if others else f"lacks {min(NAMES - found)!r}"
         raise ValueError(
@@ -377,7 +408,11 @@ def _export(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
     check_source(options)
     how = {"dtype": options.dtype, "force": options.force}
-    if options.model is None:
+    if options.adapter:
+        if options.model is not None or options.dtype != "float32":
+            raise ValueError("--adapter is of a run, in float32: give --run, and no --dtype")
+        written = export_adapter(options.run, options.to, force=options.force)
+    elif options.model is None:
         written = export(options.run, options.to, **how)
     else:
         written = export_model(options.model, options.to, **how)
@@ -395,5 +430,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--to", required=True, help="new folder, or new file that ends in .gguf")
     told = "of the weights (%(default)s): bfloat16 in a folder, float16 or q8_0 in a file"
     parser.add_argument("--dtype", type=DType, default="float32", help=told)
+    told = "of a run with --lora_rank and --model: its thin matrices alone, a folder for peft"
+    parser.add_argument("--adapter", action="store_true", help=told)
     parser.add_argument("--force", action="store_true", help="replace an export that stands there")
     return parser

@@ -54,7 +54,7 @@ def load_huggingface(folder: str | Path) -> Transformer:
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     """Return every tensor of a folder under Hugging Face's name."""
     if (folder / WEIGHTS).is_file():
-        return _read_tensors(folder / WEIGHTS)
+        return read_tensors(folder / WEIGHTS)
     if not (folder / INDEX).is_file():
         # The most likely reason has an answer of its own.
         pickled = sorted(
@@ -78,7 +78,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
             raise ValueError(f"{INDEX} names {name!r}, which is no safetensors file of its folder")
         if not (folder / name).is_file():
             raise ValueError(f"{INDEX} names {name}, which is not there: complete the folder")
-        state |= _read_tensors(folder / name)
+        state |= read_tensors(folder / name)
     # They differ where a folder has files of two versions.
     if state.keys() != places.keys():
         odd = min(state.keys() ^ places.keys())
@@ -86,7 +86,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     return state
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of one safetensors file."""
     try:
         with safetensors.safe_open(path, "pt") as file:

@@ -48,10 +48,10 @@ _OF_HEADS = {
 }
 """Of a model with `qk_norm` only, which Hugging Face calls Qwen3."""
 
-_ROTATED = ("w_q", "w_k", "q_norm.gain", "k_norm.gain")
+ROTATED = ("w_q", "w_k", "q_norm.gain", "k_norm.gain")
 
 
-def _names(config: ModelConfig) -> dict[str, str]:
+def names_of(config: ModelConfig) -> dict[str, str]:
     """Return Hugging Face's name for each of our parameters."""
     names = {"embedding": "model.embed_tokens.weight", "norm.gain": "model.norm.weight"}
     in_block = _IN_BLOCK | (_MIXTURE if config.num_experts else _DENSE)
@@ -65,7 +65,7 @@ def _names(config: ModelConfig) -> dict[str, str]:
     return names
 
 
-def _permute_heads(weight: Tensor, order_K: Tensor) -> Tensor:
+def permute_heads(weight: Tensor, order_K: Tensor) -> Tensor:
     """Reorder the rows of a query or key projection, or the channels of a gain, in each head."""
     per_head = weight.unflatten(0, (-1, order_K.numel()))
     return per_head[:, order_K].flatten(0, 1)
@@ -82,15 +82,15 @@ def to_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, T
         ValueError: if a parameter of the configuration is missing from `state`, or if that has
             another one.
     """
-    if strange := sorted(state.keys() - _names(config)):
+    if strange := sorted(state.keys() - names_of(config)):
         raise ValueError(f"Hugging Face has no name for the parameter {strange[0]!r}")
     order_K = halves_from_adjacent(config.head_size)
     result = {}
-    for ours, theirs in _names(config).items():
+    for ours, theirs in names_of(config).items():
         if ours not in state:
             raise ValueError(f"the state dict has no parameter {ours!r} of this configuration")
-        rotated = ours.endswith(_ROTATED)
-        result[theirs] = _permute_heads(state[ours], order_K) if rotated else state[ours]
+        rotated = ours.endswith(ROTATED)
+        result[theirs] = permute_heads(state[ours], order_K) if rotated else state[ours]
     if config.tied_head:
         result["lm_head.weight"] = result["model.embed_tokens.weight"]
     return _joined(result)
@@ -170,7 +170,7 @@ def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str,
     # First of all: what follows takes time and memory for every layer.
     if config.num_layers > len(state):
         raise ValueError(f"{len(state)} parameters are too few for {config.num_layers} layers")
-    names = _names(config)
+    names = names_of(config)
     state = {name: w for name, w in state.items() if not name.endswith("rotary_emb.inv_freq")}
     # Joined or one by one, the experts come to one tensor of all of them.
     if config.num_experts:
@@ -192,8 +192,8 @@ def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str,
                 f"{theirs!r} has the shape {tuple(state[theirs].shape)}, this configuration gives "
                 f"{tuple(expected[ours].shape)}"
             )
-        rotated = ours.endswith(_ROTATED)
-        result[ours] = _permute_heads(state[theirs], order_K) if rotated else state[theirs]
+        rotated = ours.endswith(ROTATED)
+        result[ours] = permute_heads(state[theirs], order_K) if rotated else state[theirs]
     # A file may list a tied head as well; then it is the embedding once more.
     head = state.get("lm_head.weight")
     if config.tied_head and head is not None and not torch.equal(head, result["embedding"]):

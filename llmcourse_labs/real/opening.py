@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
+from llmcourse_labs.real import peft_adapter
 from llmcourse_labs.real.gguf_file import GgufFile
 from llmcourse_labs.real.gguf_names import decoder_from_gguf
 from llmcourse_labs.real.gguf_tokenizer import (
@@ -22,7 +23,7 @@ from llmcourse_labs.real.gguf_tokenizer import (
     named_tokens_from_gguf,
     tokenizer_from_gguf,
 )
-from llmcourse_labs.real.huggingface_config import read_json
+from llmcourse_labs.real.huggingface_config import CONFIG, read_json
 from llmcourse_labs.real.huggingface_folder import load_huggingface
 from llmcourse_labs.real.huggingface_tokenizer import read_text_ends, read_tokenizer_json
 from llmcourse_labs.real.template import Template
@@ -65,8 +66,9 @@ def open_model(what: str | Path) -> RealModel:
     """Return a model of others, its tokenizer and its template.
 
     Args:
-        what: an installed name (`INSTALLED`), the path of a .gguf file, or of a folder with
-            config.json, safetensors and tokenizer.json.
+        what: an installed name (`INSTALLED`), the path of a .gguf file, of a folder with
+            config.json, safetensors and tokenizer.json, or of one with an adapter, as peft saves
+            it, whose adapter_config.json names one of the others.
 
     Raises:
         ValueError: if there is no such model, its package is not installed, a file is damaged, or
@@ -74,6 +76,8 @@ def open_model(what: str | Path) -> RealModel:
         OSError: if a file cannot be read.
     """
     path = find_model(what)
+    if (path / peft_adapter.CONFIG).is_file() and not (path / CONFIG).is_file():
+        return _with_adapter(path)
     return _from_folder(path) if path.is_dir() else _from_gguf(path)
 
 
@@ -151,6 +155,18 @@ def _from_folder(folder: Path) -> RealModel:
         )
     opened.begin_ids = read_text_ends(folder).before
     opened.end_ids = _ends(opened, _told_ends(folder))
+    return opened
+
+
+def _with_adapter(folder: Path) -> RealModel:
+    """Open the model that an adapter was learnt beside, and merge it."""
+    base = read_json(folder / peft_adapter.CONFIG).get("base_model_name_or_path")
+    if not isinstance(base, str) or (Path(base) / peft_adapter.CONFIG).is_file():
+        raise ValueError(f"the adapter of {folder} must name its model, got {base!r}")
+    opened = open_model(base)
+    thin = peft_adapter.read_adapter(folder, opened.decoder.config)
+    state = peft_adapter.with_adapter(opened.decoder.state_dict(), thin)
+    opened.decoder.load_state_dict(state, assign=True)
     return opened
 
 

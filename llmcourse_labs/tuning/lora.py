@@ -34,6 +34,7 @@ from llmcourse.base.pairs import outside_autocast, refuse_second_derivatives
 from llmcourse.model.decoder import Transformer
 from llmcourse.model.moe import MixtureOfExperts
 from llmcourse.model.ops import LinearSaved
+from llmcourse_labs.real.peft_adapter import Thin
 
 ALPHA = 16
 """Numerator of the scale: with it fixed, ranks share a learning rate."""
@@ -159,6 +160,46 @@ def add_low_rank(
         for name in ("embedding",) if model.config.tied_head else ("embedding", "head"):
             rows = NewRows(getattr(model, name), new_ids).to(model.embedding.device)
             parametrize.register_parametrization(model, name, rows)
+
+
+def add_adapter(model: Transformer, adapter: Mapping[str, Thin]) -> None:
+    """Freeze a model, and put thin matrices beside its own that were learnt elsewhere.
+
+    Another scale than ours goes into B.
+
+    Args:
+        model: changed in place.
+        adapter: of this model, from `real.peft_adapter.read_adapter`.
+    """
+    model.requires_grad_(False)
+    for name, (a_RD, b_FR, alpha) in adapter.items():
+        place, _, last = name.rpartition(".")
+        owner = model.get_submodule(place)
+        weight: Tensor = getattr(owner, last)
+        sizes = len(b_FR), a_RD.shape[1], len(a_RD)
+        thin = LowRank(*sizes, generator=torch.Generator()).to(weight)
+        with torch.no_grad():
+            thin.a.copy_(a_RD)
+            thin.b.copy_(b_FR * (alpha / ALPHA))
+        parametrize.register_parametrization(owner, last, thin)
+
+
+def adapter_of(state: Mapping[str, Tensor]) -> dict[str, Thin]:
+    """Return the thin matrices in the state of a model with LoRA, by the names of the matrices.
+
+    Raises:
+        ValueError: if it has none, or rows of new tokens beside them.
+    """
+    if any(name.endswith(".rows_ND") for name in state):
+        raise ValueError("this LoRA learnt rows of new tokens, too, which an adapter cannot hold")
+    found = {}
+    for name, a_RD in state.items():
+        if _PART in name and name.endswith(".a"):
+            whole = name.replace(_PART, "").rsplit(".", 2)[0]
+            found[whole] = Thin(a_RD, state[name[:-1] + "b"], ALPHA)
+    if not found:
+        raise ValueError("there are no thin matrices: this run has learnt all weights")
+    return found
 
 
 def merged(state: Mapping[str, Any]) -> dict[str, Any]:
