@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         optimal_policy,
         simpo_loss,
     )
+    from llmcourse_labs.tuning.refusing import make_requests, refuses
     from llmcourse_labs.tuning.rewards import (
         Point,
         World,

