@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         token_log_probs,
     )
     from llmcourse_labs.tuning.lora import low_rank_merged
+    from llmcourse_labs.tuning.off_policy import answer_log_ratios, truncated_weights
     from llmcourse_labs.tuning.policy_gradient import (
         GroupAdvantages,
         ValueHead,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         k2,
         k3,
         mean_over_answers,
+        mean_over_tokens,
         num_equal_groups,
     )
     from llmcourse_labs.tuning.preference_data import (

@@ -33,7 +33,9 @@ class GroupAdvantages(NamedTuple):
     """Groups whose rewards are all equal: nothing is learnt from them."""
 
 
-def group_advantages(rewards_PG: Float[Tensor, "P G"], *, divide: bool = True) -> GroupAdvantages:
+def group_advantages(
+    rewards_PG: Float[Tensor, "P G"], *, divide: bool = True, correction: int = 0
+) -> GroupAdvantages:
     """Compare every answer with the others to its prompt.
 
     Formula::
@@ -48,8 +50,9 @@ def group_advantages(rewards_PG: Float[Tensor, "P G"], *, divide: bool = True) -
 
     Args:
         rewards_PG: finite; at least two answers to each prompt.
-        divide: by the standard deviation (that of the group as it is, 1 / G; `trl` and `verl`
-            divide by that with 1 / (G - 1)).
+        divide: by the standard deviation.
+        correction: 0 for the deviation of the group as it is, over G; 1 for that over G - 1, as
+            `torch.std` has it, and so `trl` and `verl`.
 
     Raises:
         ValueError: if a group has a single answer, or a reward is not finite.
@@ -59,25 +62,28 @@ def group_advantages(rewards_PG: Float[Tensor, "P G"], *, divide: bool = True) -
         et al. 2025, section 3.2, https://arxiv.org/abs/2503.20783
     """
     require("answers of a group", rewards_PG.shape[1], least=2)
+    require("correction", correction, least=0, most=1)
     if not rewards_PG.isfinite().all():
         raise ValueError(
             f"rewards must be finite, got {rewards_PG.tolist()}: no mean can be taken of them"
         )
-    equal_P1 = _is_equal(rewards_PG)
+    equal_P1 = is_equal(rewards_PG)
     # A rounding, of the mean or of the rewards, would be blown up by the division.
     values_PG = (rewards_PG - rewards_PG.mean(1, keepdim=True)).masked_fill(equal_P1, 0.0)
     if divide:
-        spread_P1 = rewards_PG.std(1, keepdim=True, correction=0).masked_fill(equal_P1, 1.0)
+        spread_P1 = rewards_PG.std(1, keepdim=True, correction=correction).masked_fill(
+            equal_P1, 1.0
+        )
         values_PG = values_PG / spread_P1
     return GroupAdvantages(values_PG, int(equal_P1.sum()))
 
 
 def num_equal_groups(rewards_PG: Float[Tensor, "P G"]) -> int:
     """Return the number of groups whose rewards are all equal."""
-    return int(_is_equal(rewards_PG).sum())
+    return int(is_equal(rewards_PG).sum())
 
 
-def _is_equal(rewards_PG: Float[Tensor, "P G"]) -> Bool[Tensor, "P 1"]:
+def is_equal(rewards_PG: Float[Tensor, "P G"]) -> Bool[Tensor, "P 1"]:
     """Say of every group whether its rewards are all equal, up to a millionth of the largest."""
     spread_P1 = rewards_PG.amax(1, keepdim=True) - rewards_PG.amin(1, keepdim=True)
     return spread_P1 <= ROUNDING * rewards_PG.abs().amax(1, keepdim=True)
@@ -111,42 +117,72 @@ def mean_over_answers(
     return (sums_B / (lengths_B if tokens is None else tokens)).mean()
 
 
+def mean_over_tokens(
+    values_BT: Float[Tensor, "B T"], is_answer_BT: Bool[Tensor, "B T"]
+) -> Float[Tensor, ""]:
+    """Return the sum over all tokens of all answers, divided by their number.
+
+    Every token counts alike, in a long answer, too, so a wrong answer is blamed for each of its
+    tokens.  The divisor changes from batch to batch: one long answer makes all tokens count less.
+
+    Args:
+        values_BT: of every token.
+        is_answer_BT: which count; at least one.
+
+    Raises:
+        ValueError: if there is no token.
+
+    Source:
+        Yu et al. 2025 (DAPO), https://arxiv.org/abs/2503.14476, whose formula divides within each
+        group; over the whole batch, as here, in `trl` and `verl`
+    """
+    tokens = int(is_answer_BT.sum())
+    require("the tokens of all answers", tokens, least=1)
+    return values_BT.where(is_answer_BT, 0.0).sum() / tokens
+
+
 def clipped_objective(
     new_BT: Float[Tensor, "*B"],
     old_BT: Float[Tensor, "*B"],
     advantages_BT: Float[Tensor, "*B"],
     *,
     clip: int | float,
+    clip_high: int | float | None = None,
 ) -> Float[Tensor, "*B"]:
     """Return PPO's objective of every token, to be made large.
 
     Formula::
 
         ratio = exp(log pi_new - log pi_old)
-        min(ratio A,  clamp(ratio, 1 - clip, 1 + clip) A)
+        min(ratio A,  clamp(ratio, 1 - clip, 1 + clip_high) A)
 
     At ratio 1 its gradient is A times that of log pi: plain policy gradient.  A token whose ratio
-    has left the range in the direction that A asked for has no gradient any more.
+    has left the range in the direction that A asked for has no gradient any more.  With equal
+    clips a rare token may gain less than a frequent one, 1.2 times its probability at most; a
+    higher one above ("clip-higher") lets rare tokens grow, and entropy last.
 
     Args:
         new_BT: log-probabilities of the policy that learns.
         old_BT: of the policy that drew the tokens; no gradient goes there.
         advantages_BT: of every token.
         clip: above 0.
+        clip_high: the same above 1; None is `clip`.
 
     Raises:
-        ValueError: if `clip` is not above 0.
+        ValueError: if a clip is not above 0.
 
     Source:
-        Schulman et al. 2017, equation 7, https://arxiv.org/abs/1707.06347
+        Schulman et al. 2017, equation 7, https://arxiv.org/abs/1707.06347; two clips: Yu et al.
+        2025 (DAPO), https://arxiv.org/abs/2503.14476
     """
-    require("clip", clip, above=0)
+    clip_high = clip if clip_high is None else clip_high
+    require_each({"clip": clip, "clip_high": clip_high}, above=0)
     log_ratio_BT = (new_BT - old_BT.detach()).where(advantages_BT != 0, 0.0)
     # Beyond the range a ratio has no part in the minimum, but one of inf would in its gradient.
-    unused_from = math.log1p(clip) + 1
+    unused_from = math.log1p(clip_high) + 1
     log_ratio_BT = log_ratio_BT.where(advantages_BT < 0, log_ratio_BT.clamp(max=unused_from))
     ratio_BT = log_ratio_BT.exp()
-    held_BT = ratio_BT.clamp(1 - clip, 1 + clip)
+    held_BT = ratio_BT.clamp(1 - clip, 1 + clip_high)
     return torch.minimum(ratio_BT * advantages_BT, held_BT * advantages_BT)
 
 

@@ -13,7 +13,7 @@ The reference, from which the KL is measured, is a copy of the first model.  Wit
 switch the thin matrices off and save the copy; here all weights learn, and a small copy is cheap.
 
 The KL penalty is part of the reward, not a term of the loss: `k1`, so that what is followed is
-KL(pi || ref).  With GRPO it is that of whole answers; with `divide_by_length=False` the mean of its
+KL(pi || ref).  With GRPO it is that of whole answers; with `average="constant"` the mean of its
 gradient is that of the KL times (G - 1) / G, see `group_advantages`, over `answer_tokens`.  Divided
 by its own length, like the reward, the penalty of a short answer has more weight.  With PPO every
 token pays for itself, and decay and gamma have to be 1, too.  Shao et al. 2024 put k3 of each token
@@ -41,6 +41,7 @@ from llmcourse.optim import AdamW, clip_by_global_norm
 from llmcourse_labs.tuning.chat_format import require_chat_tokens
 from llmcourse_labs.tuning.fitting import require_finite
 from llmcourse_labs.tuning.likelihood import AnswerRows, token_log_probs
+from llmcourse_labs.tuning.off_policy import answer_log_ratios
 from llmcourse_labs.tuning.policy_gradient import (
     ValueHead,
     clipped_objective,
@@ -48,10 +49,11 @@ from llmcourse_labs.tuning.policy_gradient import (
     group_advantages,
     k1,
     mean_over_answers,
+    mean_over_tokens,
     num_equal_groups,
 )
 from llmcourse_labs.tuning.rl_config import RLConfig
-from llmcourse_labs.tuning.rollout import Reward, Rollout, rolled_out
+from llmcourse_labs.tuning.rollout import Reward, Rollout, refilled, rolled_out
 from llmcourse_labs.tuning.tasks import Task
 
 
@@ -65,7 +67,7 @@ class LearningBatch(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a step has to say; means are over the answers of its rollout."""
+    """What a step has to say; means are over the answers that it learns from."""
 
     step: int
     reward: float
@@ -73,6 +75,8 @@ class Report(NamedTuple):
     """Nats per answer from the reference, by `k1`: may be negative by chance."""
     length: float
     """Tokens per answer, its end among them."""
+    entropy: float
+    """Nats per token: the mean of -log pi of what was drawn, which estimates the policy's."""
     num_equal: int
     """Groups whose answers all had the same reward."""
     gradient_norm: float
@@ -222,6 +226,7 @@ def step(run: RLRun) -> Report:
         reward=rolled.rewards_PG.mean().item(),
         kl=k1(rolled.old_BT, rolled.reference_BT).sum(1).mean().item(),
         length=rolled.rows.is_answer_BT.sum(1).double().mean().item(),
+        entropy=-mean_over_tokens(rolled.old_BT, rolled.rows.is_answer_BT).item(),
         num_equal=num_equal_groups(rolled.rewards_PG),
         gradient_norm=norm,
     )
@@ -233,9 +238,21 @@ def step(run: RLRun) -> Report:
 def rollout(run: RLRun) -> Rollout:
     """Phase 0: let the policy answer some prompts, several times each, and reward the answers.
 
+    Up to `refill` times more it answers others, for the places of groups that teach nothing.
+
     Raises:
         ValueError: if an answer may not fit into the context, or a reward is not finite.
     """
+    rolled = _rolled(run)
+    for _ in range(run.config.refill):
+        if not num_equal_groups(rolled.rewards_PG):
+            break
+        rolled = refilled(rolled, _rolled(run))
+    return rolled
+
+
+def _rolled(run: RLRun) -> Rollout:
+    """Draw prompts, and answers to them."""
     config = run.config
     places = torch.randint(len(run.tasks), (config.prompts,), generator=run.generators["prompts"])
     return rolled_out(
@@ -256,7 +273,9 @@ def load(run: RLRun, rolled: Rollout) -> LearningBatch:
     config, rows = run.config, rolled.rows
     kl_BT = k1(rolled.old_BT, rolled.reference_BT)
     if config.method == "grpo":
-        compared = group_advantages(rolled.rewards_PG, divide=config.divide_by_spread)
+        compared = group_advantages(
+            rolled.rewards_PG, divide=config.divide_by_spread, correction=config.spread_correction
+        )
         # The penalty is not divided by the spread: in a group of equal rewards it would be alone.
         kl_PG = kl_BT.sum(1).view_as(rolled.rewards_PG)
         values_PG = compared.values_PG - config.kl * group_advantages(kl_PG, divide=False).values_PG
@@ -288,12 +307,18 @@ def loss(
 ) -> Float[Tensor, ""]:
     """Phase 3: the clipped objective with a minus sign, and with PPO the error of the values."""
     config, rolled = run.config, batch.rollout
+    is_answer_BT, old_BT = rolled.rows.is_answer_BT, rolled.old_BT
+    if config.ratio == "answer":
+        log_probs_BT = answer_log_ratios(log_probs_BT, old_BT, is_answer_BT)
+        old_BT = torch.zeros_like(old_BT)
     objective_BT = clipped_objective(
-        log_probs_BT, rolled.old_BT, batch.advantages_BT, clip=config.clip
+        log_probs_BT, old_BT, batch.advantages_BT, clip=config.clip, clip_high=config.clip_high
     )
-    tokens = None if config.divide_by_length else config.answer_tokens
-    is_answer_BT = rolled.rows.is_answer_BT
-    value = -mean_over_answers(objective_BT, is_answer_BT, tokens=tokens)
+    if config.average == "token":
+        value = -mean_over_tokens(objective_BT, is_answer_BT)
+    else:
+        tokens = None if config.average == "answer" else config.answer_tokens
+        value = -mean_over_answers(objective_BT, is_answer_BT, tokens=tokens)
     if values_BT is None:
         return value
     assert batch.returns_BT is not None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from llmcourse.model import Transformer
 from llmcourse.model.sampling import generate
 from llmcourse_labs.tuning.chat_format import END_OF_TURN
 from llmcourse_labs.tuning.likelihood import AnswerRows, answer_rows, token_log_probs
+from llmcourse_labs.tuning.policy_gradient import is_equal
 from llmcourse_labs.tuning.sft import prompt_ids
 from llmcourse_labs.tuning.tasks import Task
 
@@ -134,6 +136,42 @@ def rolled_out(
         torch.tensor(rewards).view(len(tasks), group_size),
         each,
         texts,
+    )
+
+
+def refilled(rolled: Rollout, others: Rollout) -> Rollout:
+    """Put groups whose rewards differ in the places of groups whose rewards are equal.
+
+    The first group of `others` that teaches something takes the first such place, and so on, until
+    there are no more of either.
+
+    Args:
+        rolled: with groups that teach nothing; it is not changed.
+        others: as many answers to a prompt.
+
+    Source:
+        Yu et al. 2025 (DAPO, "dynamic sampling"), https://arxiv.org/abs/2503.14476
+    """
+    each = rolled.rewards_PG.shape[1]
+    places = is_equal(rolled.rewards_PG).flatten().nonzero().flatten().tolist()
+    better = (~is_equal(others.rewards_PG)).flatten().nonzero().flatten().tolist()
+    longest = max(rolled.old_BT.shape[1], others.old_BT.shape[1])
+    taken = list(range(rolled.rewards_PG.shape[0]))
+    for place, group in zip(places, better, strict=False):
+        taken[place] = len(taken) + group
+    rows = [each * group + n for group in taken for n in range(each)]
+
+    def of_rows(first_BT: Tensor, second_BT: Tensor) -> Tensor:
+        wide = [F.pad(x, (0, longest - x.shape[1])) for x in (first_BT, second_BT)]
+        return torch.cat(wide)[rows]
+
+    return Rollout(
+        AnswerRows(*map(of_rows, rolled.rows, others.rows)),
+        of_rows(rolled.old_BT, others.old_BT),
+        of_rows(rolled.reference_BT, others.reference_BT),
+        torch.cat([rolled.rewards_PG, others.rewards_PG])[taken],
+        [(rolled.tasks + others.tasks)[row] for row in rows],
+        [(rolled.texts + others.texts)[row] for row in rows],
     )
 
 

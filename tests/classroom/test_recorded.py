@@ -395,7 +395,7 @@ def test_each_control_of_a_better_judge_changes_one_thing(monkeypatch):
     fitted = lambda _, texts, **how: (texts, how["pairs"], how["squares"])  # noqa: E731
     monkeypatch.setattr(rl_runs, "fitted_judge", fitted)
     monkeypatch.setattr(rl_runs, "hack_run", lambda _seed, reward_of, _gold: reward_of(None))
-    found = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS[3:]}
+    found = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS[-3:]}
     assert found == {
         "a judge who saw more": (["old", "new"], 600, True),
         "the square alone": (["old"], 300, True),

@@ -6,7 +6,7 @@ lets little models learn from rewards, and writes what it finds into llmcourse_c
 call that was cut short goes on with the runs that are missing.
 
 task     GRPO, with and without its two divisions, and PPO, on tasks whose answers are checked.
-length   a judge who likes idle sentences: what becomes of the answers, and four cures.
+length   a judge who likes idle sentences: what becomes of the answers, four prices, and cures.
 checker  a check with a hole, and the one without.
 """
 
@@ -42,7 +42,7 @@ TASK = {"steps": 200, "prompts": 24, "updates": 2, "answer_tokens": 8, "learning
 TASK_WAYS: dict[str, dict[str, Any]] = {
     "GRPO": {},
     "GRPO, spread not divided": {"divide_by_spread": False},
-    "GRPO, length not divided": {"divide_by_length": False},
+    "GRPO, length not divided": {"average": "constant"},
     "PPO": {"method": "ppo"},
 }
 TASK_EVERY = 10
@@ -53,16 +53,22 @@ CHECKER = {"learning_rate": 3e-4}
 HACK_EVERY = 5
 PAIRS = 300
 NUM_TESTS = 100
+PRICES = {
+    "KL penalty": 1.0,
+    "KL penalty, 0.3": 0.3,
+    "KL penalty, 0.1": 0.1,
+    "KL penalty, 0.03": 0.03,
+}
+"""Of a nat, in standard deviations of the rewards of a group."""
 LENGTH_WAYS = (
     "one judge",
-    "KL penalty",
+    *PRICES,
     "five judges, the worst",
     "a judge who saw more",
     "the square alone",
     "new answers alone",
 )
 """The last two change one thing each of the two that a judge who saw more changes at once."""
-KL_PENALTY = 1.0
 CHECKER_WAYS = ("mentions", "mentions, KL penalty", "exact")
 
 
@@ -188,8 +194,7 @@ def length_run(seed: int, way: str) -> dict[str, Any]:
             tasks, texts, pairs = tasks + more, texts + others, 2 * PAIRS
         return fitted_judge(tasks, texts, pairs=pairs, seed=5 * seed, squares=squares)
 
-    settings = {"kl": KL_PENALTY} if way == "KL penalty" else {}
-    return hack_run(seed, reward_of, gold_reward, **settings)
+    return hack_run(seed, reward_of, gold_reward, kl=PRICES.get(way, 0.0))
 
 
 def checker_run(seed: int, way: str) -> dict[str, Any]:
@@ -198,7 +203,7 @@ def checker_run(seed: int, way: str) -> dict[str, Any]:
     def exact(task: Task, text: str) -> float:
         return float(check(task, text))
 
-    settings = CHECKER | ({"kl": KL_PENALTY} if "KL" in way else {})
+    settings = CHECKER | ({"kl": PRICES["KL penalty"]} if "KL" in way else {})
     return hack_run(seed, lambda _: exact if way == "exact" else mentions, exact, **settings)
 
 
@@ -220,7 +225,7 @@ ABOUT = {
     "settings": {
         "task": TASK | {"sft": NEXT_SFT},
         "checker": CHECKER,
-        "hack": HACK | {"sft": TALK_SFT, "pairs": PAIRS, "kl": KL_PENALTY},
+        "hack": HACK | {"sft": TALK_SFT, "pairs": PAIRS, "prices": PRICES},
     },
 }
 """What all numbers of the file belong to."""

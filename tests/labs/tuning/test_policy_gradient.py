@@ -271,7 +271,8 @@ def test_the_penalty_of_a_run_of_grpo_follows_the_kl_from_the_policy_to_the_refe
     by_own_length,
 ):
     theta, reference_NT = logits(2), log_probs(logits(5)).detach()
-    config = RLConfig(steps=1, answer_tokens=LONGEST, kl=1.0, divide_by_length=by_own_length)
+    average = "answer" if by_own_length else "constant"
+    config = RLConfig(steps=1, answer_tokens=LONGEST, kl=1.0, average=average)
     run = rl.RLRun.__new__(rl.RLRun)  # no model: load and loss read the settings alone
     run.config = config
     truth, _ = kl_gradients(theta, reference_NT.sum(1))

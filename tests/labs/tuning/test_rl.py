@@ -1,5 +1,6 @@
 """tuning.rl and tuning.rollout: phases, resuming, bad input, and that a policy learns."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -69,7 +70,8 @@ def test_a_rollout_holds_each_answers_log_probs_under_both_models_and_its_reward
 @pytest.mark.parametrize("by_own_length", [True, False])
 @pytest.mark.parametrize("divide", [True, False])
 def test_a_step_of_grpo_is_the_policy_gradient_with_its_advantages(divide, by_own_length):
-    run = begun(divide_by_spread=divide, divide_by_length=by_own_length, kl=0.5)
+    average = "answer" if by_own_length else "constant"
+    run = begun(divide_by_spread=divide, average=average, kl=0.5)
     run.actors.reference.embedding.data.mul_(1.5)
     rolled = rl.rollout(run)
     batch = rl.load(run, rolled)
@@ -136,6 +138,21 @@ def test_equal_rewards_teach_nothing_and_are_told():
     assert weights(run) == before
 
 
+def test_groups_of_equal_rewards_are_drawn_again_as_often_as_asked(monkeypatch):
+    """Mutants: the loop does not end when no group is left, or takes one rollout too many."""
+    drawn, once = [], rl._rolled
+    monkeypatch.setattr(rl, "_rolled", lambda run: drawn.append(run) or once(run))
+    found = []
+    for refill in (0, 1, 20):
+        drawn.clear()
+        odd = begun(reward=lambda _task, text: len(text) % 7 == 0, group_size=2, refill=refill)
+        found.append((rl.step(odd).num_equal, len(drawn)))
+    assert found[0][1] == 1
+    assert found[1][1] == 2
+    assert found[0][0] > found[2][0] == 0
+    assert found[2][1] < 21
+
+
 def test_the_report_says_what_the_rollout_was():
     run = begun()
     report = rl.step(run)
@@ -143,6 +160,9 @@ def test_the_report_says_what_the_rollout_was():
     assert report.reward == rolled.rewards_PG.mean().item()
     assert report.length == rolled.rows.is_answer_BT.sum(1).double().mean().item()
     assert report.kl == 0
+    tokens = rolled.old_BT[rolled.rows.is_answer_BT]
+    assert report.entropy == pytest.approx(-tokens.double().mean().item(), rel=1e-5)
+    assert 0 < report.entropy <= 1.1 * math.log(SHAPE.vocab_size)
     assert rl.step(run).kl != 0
 
 
