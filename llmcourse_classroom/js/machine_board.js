@@ -79,7 +79,7 @@ function render({ model, el }) {
 
   w.player({
     step: () => {
-      w.put("event", Math.min(events.length, model.get("event") + 1));
+      w.put("event", model.get("event") < events.length ? model.get("event") + 1 : 1); // the end, then anew
       return model.get("event") < events.length;
     },
     reset: () => w.put("event", 1),

@@ -88,3 +88,11 @@ def test_the_state_is_said_and_the_player_goes_event_by_event(show):
     enter(page, "events of the log", "1", "0.0 s, 0 of 4", "Stage 1, crawl")
     press(page, "Step", "0.5 s, 1 of 4")
     press(page, "Reset", "0.0 s, 0 of 4")
+
+
+def test_play_at_the_end_begins_anew(show):
+    """Mutant: a board that opens at its last event stays there when Play is pressed."""
+    page = show(machine_board())
+    holds(said(page), "Killed after step 7")
+    press(page, "Step", "0.0 s, 0 of 4", "Stage 1, crawl")
+    press(page, "Step", "0.5 s, 1 of 4")
