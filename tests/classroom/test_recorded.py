@@ -296,16 +296,19 @@ def test_every_fine_tuned_run_is_recorded_with_its_seeds():
     found = recorded_runs("sft")
     assert list(found["examples"]) == [str(n) for n in sft_runs.EXAMPLES]
     assert list(found["ways"]) == list(sft_runs.WAYS)
-    for part in ("examples", "ways", "long"):
+    rates = {way: of["learning_rate"] for way, of in sft_runs.RATES.items()}
+    assert set(found["rates"]) == {f"{way} at {rate:g}" for way in rates for rate in rates[way]}
+    for part in ("examples", "ways", "rates", "long"):
         for name, runs in found[part].items():
             assert set(runs) == seeds_of(sft_runs), (part, name)
     for run in found["long"][""].values():
         steps = range(sft_runs.LONG_EVERY, sft_runs.LONG["steps"] + 1, sft_runs.LONG_EVERY)
         assert [row["step"] for row in run] == list(steps)
-    learnt = {name: runs["0"]["learnt"] for name, runs in found["ways"].items()}
-    assert learnt["all weights"] == learnt["replay 0.5"] == 354_320
-    assert learnt["rank 16"] - 320 == 4 * (learnt["rank 4"] - 320) == 16 * (learnt["rank 1"] - 320)
-    settings = {"examples": sft_runs.SMALL, "ways": sft_runs.SHORT, "long": sft_runs.LONG}
+    learnt = {name: runs["0"]["learnt"] for name, runs in found["rates"].items()}
+    assert learnt["all weights at 0.004"] == learnt["replay 0.1 at 0.01"] == 354_320
+    assert learnt["rank 16 at 0.02"] - 320 == 4 * (learnt["rank 4 at 0.02"] - 320)
+    short = sft_runs.SHORT
+    settings = {"examples": sft_runs.SMALL, "ways": short, "rates": short, "long": sft_runs.LONG}
     assert found["settings"] == settings
 
 
@@ -317,6 +320,8 @@ def test_a_model_of_eight_examples_answers_as_recorded(soak, tmp_path):
     again = sft_runs.tuned(tmp_path / "base", 0, examples=8, **sft_runs.SMALL)
     assert again["format seen"] == pytest.approx(row["format seen"], abs=0.25)
     assert again["right seen"] < 0.25
+    assert again["by heart seen"] > 0.7
+    assert row["by heart seen"] > 0.8
     assert again["kept"] > before["kept"] + 4
     assert again["loss"] == pytest.approx(row["loss"], rel=0.3)
 

@@ -1,19 +1,21 @@
 """Measure what chapter 40 tells of supervised fine-tuning: the runs that a page has no time for.
 
-    python -m tools.runs.sft_runs [examples] [ways] [long]
+    python -m tools.runs.sft_runs [examples] [ways] [rates] [long]
 
 fine-tunes the little model of the page again and again, and writes what it finds into
 llmcourse_classroom/sft.json; a call that was cut short goes on with the runs that are missing.
 What the model can do before is always measured.
 
-examples  how many conversations it takes until the answers have the right form.
-ways      all weights or thin matrices, the mask or none, with and without replay.
+examples  how many conversations it takes until the answers have the right form, and new ones.
+ways      with more replay.
+rates     all weights, those of the blocks, thin matrices, replay, no mask: at five learning rates.
 long      what becomes of the six kinds of tasks in a longer run.
 """
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,7 +23,9 @@ import torch
 
 from llmcourse import train
 from llmcourse.train import Run
-from llmcourse_labs.tuning import Task, judge, make_tasks, sft_config
+from llmcourse_labs.tuning import Task, answers, in_format, judge, make_tasks, sft_config
+from llmcourse_labs.tuning.chat_format import CHAT_TOKENS
+from llmcourse_labs.tuning.tune_config import TuneConfig
 from tools.runs.recording import Runs, record
 
 FOUND = Path(__file__).resolve().parents[2] / "llmcourse_classroom" / "sft.json"
@@ -34,16 +38,18 @@ NUM_TESTS = 120
 
 EXAMPLES = (8, 16, 32, 64, 256, 1024)
 WAYS: dict[str, dict[str, Any]] = {
-    "all weights": {},
-    "no mask": {"learn_all": True},
-    "replay 0.1": {"replay": 0.1},
     "replay 0.2": {"replay": 0.2},
     "replay 0.5": {"replay": 0.5},
-    "rank 1": {"lora_rank": 1},
-    "rank 4": {"lora_rank": 4},
-    "rank 16": {"lora_rank": 16},
-    "rank 4, rate 0.02": {"lora_rank": 4, "learning_rate": 2e-2},
 }
+RATES: dict[str, dict[str, Any]] = {
+    "all weights": {"learning_rate": (3e-4, 1e-3, 2e-3, 4e-3, 1e-2)},
+    "blocks alone": {"blocks_alone": True, "learning_rate": (3e-4, 1e-3, 2e-3, 4e-3, 1e-2)},
+    "rank 4": {"lora_rank": 4, "learning_rate": (1e-3, 4e-3, 1e-2, 2e-2, 4e-2)},
+    "rank 16": {"lora_rank": 16, "learning_rate": (1e-3, 4e-3, 1e-2, 2e-2, 4e-2)},
+    "replay 0.1": {"replay": 0.1, "learning_rate": (3e-4, 1e-3, 2e-3, 4e-3, 1e-2)},
+    "no mask": {"learn_all": True, "learning_rate": (3e-4, 1e-3, 2e-3, 4e-3, 1e-2)},
+}
+"""Each way with its own five rates: two ways at one rate say nothing of the ways."""
 SHORT = {"steps": 100, "batch_size": 12, "learning_rate": 4e-3, "examples": 3_000}
 SMALL = {"steps": 150, "batch_size": 2, "learning_rate": 4e-3}
 LONG = {"steps": 600, "batch_size": 12, "learning_rate": 5e-3, "examples": 20_000, "replay": 0.1}
@@ -78,15 +84,44 @@ def measured(run: Run) -> dict[str, Any]:
 
 
 def tuned(
-    start: Path, seed: int, on_step: Callable[..., None] | None = None, **settings: Any
+    start: Path,
+    seed: int,
+    on_step: Callable[..., None] | None = None,
+    *,
+    blocks_alone: bool = False,
+    **settings: Any,
 ) -> dict[str, Any]:
-    """Fine-tune, and measure what came out."""
+    """Fine-tune, and measure what came out.
+
+    With `blocks_alone` the embedding stays but for the rows of the chat tokens, as with LoRA.
+    """
     with TemporaryDirectory() as folder:
         config = sft_config(start, seed=seed, **QUIET, **settings)
         run = train.start(config, Path(folder) / "run")
         learnt = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
+        if blocks_alone:
+            ids = [run.prepared.tokenizer.special_tokens[token] for token in CHAT_TOKENS]
+            new_V1 = torch.zeros(run.config.model.vocab_size, 1)
+            new_V1[ids] = 1
+            run.model.embedding.register_hook(lambda grad_VD: grad_VD * new_V1)
         train.fit(run, on_step=on_step)
-        return measured(run) | {"learnt": learnt}
+        return measured(run) | {"by heart seen": by_heart(run), "learnt": learnt}
+
+
+def by_heart(run: Run) -> float:
+    """Return the share, of answers in the right form, of those that were trained on."""
+    asked = tests(held_out=False)
+    run.model.eval()
+    said = answers(run.model, run.prepared.tokenizer, asked)
+    run.model.train()
+    assert isinstance(run.config, TuneConfig)
+    trained = {task.answer for task in make_tasks(run.config.text.examples, seed=run.config.seed)}
+    formed = [
+        text.strip() in trained
+        for task, text in zip(asked, said, strict=True)
+        if in_format(task, text)
+    ]
+    return round(mean(formed), 4) if formed else 0.0
 
 
 def untuned(start: Path) -> dict[str, Any]:
@@ -117,6 +152,13 @@ def parts(start: Path) -> Runs:
             name: lambda seed, way=way: tuned(start, seed, **SHORT | way)
             for name, way in WAYS.items()
         },
+        "rates": {
+            f"{name} at {rate:g}": lambda seed, way=way | {"learning_rate": rate}: tuned(
+                start, seed, **SHORT | way
+            )
+            for name, way in RATES.items()
+            for rate in way["learning_rate"]
+        },
         "long": {"": lambda seed: curve(start, seed)},
     }
 
@@ -127,7 +169,7 @@ ABOUT = {
     "command": "python -m tools.runs.sft_runs",
     "tests": NUM_TESTS,
     "base": {"steps": BASE_STEPS, "bytes": BASE_BYTES},
-    "settings": {"examples": SMALL, "ways": SHORT, "long": LONG},
+    "settings": {"examples": SMALL, "ways": SHORT, "rates": SHORT, "long": LONG},
 }
 """What all numbers of the file belong to."""
 
