@@ -46,6 +46,9 @@ KINDS = {
 }
 """By name: every kind that is read here."""
 
+PIECE = 2**17
+"""Weights that are dequantised at once: they stay in the cache."""
+
 
 def dequantise(blocks_NB: UInt8[Tensor, "N B"], kind: str) -> Float[Tensor, "N W"]:
     """Return the weights of blocks, in float32.
@@ -63,6 +66,15 @@ def dequantise(blocks_NB: UInt8[Tensor, "N B"], kind: str) -> Float[Tensor, "N W
             f"blocks of {blocks_NB.shape[1]} bytes"
         )
     return _OF_KIND[kind](blocks_NB)
+
+
+def dequantised(blocks_NB: UInt8[Tensor, "N B"], kind: str) -> Float[Tensor, "N W"]:
+    """Return the weights of many blocks, made a piece at a time; else as `dequantise`."""
+    weights_NW = torch.empty(len(blocks_NB), KINDS[kind].num_weights)
+    step = PIECE // KINDS[kind].num_weights
+    for given, wanted in zip(blocks_NB.split(step), weights_NW.split(step), strict=True):
+        wanted.copy_(dequantise(given, kind))
+    return weights_NW
 
 
 def quantise_q8_0(weights_NW: Float[Tensor, "N 32"]) -> UInt8[Tensor, "N 34"]:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from llmcourse_labs.real.gguf_blocks import KINDS, dequantise
+from llmcourse_labs.real.gguf_blocks import KINDS, dequantised
 
 VERSIONS = (2, 3)
 """Which differ in nothing but that 3 may have the highest byte first; such files are refused."""
@@ -51,9 +51,6 @@ TEXT, LIST = 8, 9
 
 MOST_VALUES, DEEPEST, MOST_DIMENSIONS = 2**24, 4, 4
 """Values of all lists together, lists within lists, dimensions of a tensor."""
-
-PIECE = 2**17
-"""Weights that are dequantised at once: they stay in the cache."""
 
 _NOT_READ = {
     6: "Q5_0",
@@ -128,13 +125,25 @@ class GgufFile:
             KeyError: if the file has no such tensor.
         """
         shape, kind, offset, num_bytes = self.tensors[name]
-        blocks_NB = self._bytes[offset : offset + num_bytes].view(-1, KINDS[kind].num_bytes)
-        weights_NW = torch.empty(len(blocks_NB), KINDS[kind].num_weights)
-        step = PIECE // KINDS[kind].num_weights
-        for given, wanted in zip(blocks_NB.split(step), weights_NW.split(step), strict=True):
-            wanted.copy_(dequantise(given, kind))
+        weights_NW = dequantised(self._blocks(name), kind)
         self._forget(offset, offset + num_bytes)
         return weights_NW.view(shape)
+
+    def read_blocks(self, name: str) -> UInt8[Tensor, "F N B"]:
+        """Return a matrix as the file has it: the bytes of each block, in memory of its own.
+
+        Raises:
+            KeyError: if the file has no such tensor.
+        """
+        shape, _, offset, num_bytes = self.tensors[name]
+        blocks_NB = self._blocks(name).clone()
+        self._forget(offset, offset + num_bytes)
+        return blocks_NB.view(shape[0], -1, blocks_NB.shape[1])
+
+    def _blocks(self, name: str) -> Tensor:
+        """Return the blocks of a tensor where they lie in the file."""
+        _, kind, offset, num_bytes = self.tensors[name]
+        return self._bytes[offset : offset + num_bytes].view(-1, KINDS[kind].num_bytes)
 
     def _forget(self, start: int, end: int) -> None:
         """Give the memory of data that was read back to the system; it is still on disk."""

@@ -22,8 +22,8 @@ from llmcourse.base.files import write_atomically
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.data.tokenizer.files import spell
 from llmcourse.model.config import ModelConfig
-from llmcourse_labs.real.gguf_blocks import KINDS, quantise_q4_1, quantise_q8_0
-from llmcourse_labs.real.gguf_file import ALIGNMENT, LIST, NUMBERS, PIECE, TEXT, TensorInfo
+from llmcourse_labs.real.gguf_blocks import KINDS, PIECE, quantise_q4_1, quantise_q8_0
+from llmcourse_labs.real.gguf_file import ALIGNMENT, LIST, NUMBERS, TEXT, TensorInfo
 from llmcourse_labs.real.gguf_names import gguf_names, reordered
 from llmcourse_labs.real.gguf_shape import ROPE_FREQS, llama3_divisors, metadata_of
 from llmcourse_labs.real.gguf_tokenizer import (

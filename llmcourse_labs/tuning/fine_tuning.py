@@ -2,6 +2,7 @@
 
     llmcourse tune --stage sft --start runs/a --data tasks --out runs/chat
     llmcourse tune --model smollm2 --data mine.jsonl --lora_rank 8 --out runs/mine
+    llmcourse tune --model smollm2 --data a.jsonl --lora_rank 8 --quantised_base true --out runs/q
 
 Two phases differ from pretraining: phase 1 loads conversations, with text of the first run in
 between if replay asks for it, and phase 3 counts the tokens of answers alone.  This module makes
@@ -41,7 +42,9 @@ from llmcourse.train.config import TrainConfig
 from llmcourse.train.prepare import KEPT, prepare
 from llmcourse.train.saved import as_value_error, config_and_checkpoint
 from llmcourse.train.stage import TrainingStage
-from llmcourse_labs.real.opening import open_model
+from llmcourse_labs.real.gguf_file import GgufFile
+from llmcourse_labs.real.opening import find_model, open_model
+from llmcourse_labs.real.quantise.frozen import keep_in_blocks
 from llmcourse_labs.tuning.chat_format import (
     CHAT_TOKENS,
     answer_mask,
@@ -257,6 +260,14 @@ class FineTuning(TrainingStage):
         assert isinstance(config, TuneConfig)
         if anew:
             first_model(config, model)
+        if config.quantised_base:
+            path = find_model(config.start)
+            if path.is_dir():
+                raise ValueError(
+                    f"quantised_base = True needs the blocks of a .gguf file, and {path} is a "
+                    "folder: leave it out, or write a file with llmcourse quantise"
+                )
+            keep_in_blocks(model, GgufFile(path))
         if config.lora_rank:
             assert tokenizer is not None
             adapt(config, model, tokenizer)

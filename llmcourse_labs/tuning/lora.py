@@ -35,6 +35,7 @@ from llmcourse.model.decoder import Transformer
 from llmcourse.model.moe import MixtureOfExperts
 from llmcourse.model.ops import LinearSaved
 from llmcourse_labs.real.peft_adapter import Thin
+from llmcourse_labs.real.quantise.frozen import make_of, matrix_of, noted
 
 ALPHA = 16
 """Numerator of the scale: with it fixed, ranks share a learning rate."""
@@ -66,7 +67,11 @@ class LowRank(nn.Module):
 
     def forward(self, w_FD: Float[Tensor, "F D"]) -> Float[Tensor, "F D"]:
         """Return the merged matrix."""
-        return low_rank_merged(w_FD, self.a, self.b)
+        a_RD, b_FR, make = self.a, self.b, make_of(w_FD)
+        whole_FD = low_rank_merged(w_FD, a_RD, b_FR)
+        if make is None:
+            return whole_FD
+        return noted(whole_FD, lambda: low_rank_merged(make(), a_RD, b_FR))  # of blocks
 
 
 class NewRows(nn.Module):
@@ -209,12 +214,16 @@ def merged(state: Mapping[str, Any]) -> dict[str, Any]:
     """
     plain = {name: weight for name, weight in state.items() if _PART not in name}
     for name, weight in state.items():
-        if _PART not in name or not name.endswith(".original"):
+        place, _, last = name.rpartition(".")
+        if _PART not in name or last not in ("original", "original0"):
             continue
-        learnt = name.removesuffix("original") + "0."
-        if learnt + "a" in state:
-            whole = low_rank_merged(weight, state[learnt + "a"], state[learnt + "b"])
-        else:
-            whole = weight.index_copy(0, state[learnt + "numbers_N"], state[learnt + "rows_ND"])
-        plain[name.replace(_PART, "").removesuffix(".original")] = whole
+        in_blocks = last == "original0"
+        whole, learnt = (matrix_of(weight), "1") if in_blocks else (weight, "0")
+        if f"{place}.{learnt}.a" in state:
+            pair = (state[f"{place}.{learnt}.{side}"] for side in "ab")
+            whole = low_rank_merged(whole, *pair)
+        elif not in_blocks:
+            rows = (state[f"{place}.0.{part}"] for part in ("numbers_N", "rows_ND"))
+            whole = whole.index_copy(0, *rows)
+        plain[place.replace(_PART, "")] = whole
     return plain

@@ -50,7 +50,7 @@ USUAL = {
         "batch_size",
         "learning_rate",
     ),
-    *("examples", "replay", "lora_rank", "seed", "device"),
+    *("examples", "replay", "lora_rank", "quantised_base", "seed", "device"),
 }
 """What --help explains; --help all explains every setting."""
 

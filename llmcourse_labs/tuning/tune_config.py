@@ -56,6 +56,9 @@ class TuneConfig(TrainConfig):
     lora_rank: int = 0
     """Rank of the thin matrices that are learnt beside every matrix of a block, which itself stays;
     0 learns all weights."""
+    quantised_base: bool = False
+    """Whether the matrices of a model of others stay in the blocks of their file (QLoRA): less
+    memory, and each of them is unpacked twice a step."""
     steps: int = 300
     """Optimizer steps."""
     batch_size: int = 12
@@ -75,6 +78,11 @@ class TuneConfig(TrainConfig):
             raise ValueError(
                 "a model of others (--model) learns from conversations of your own (--data "
                 "FILE.jsonl), and a run (--start) from the course's tasks"
+            )
+        if self.quantised_base and not (self.template and self.lora_rank):
+            raise ValueError(
+                "quantised_base = True learns beside the blocks of a .gguf file: give --model, "
+                "such as smollm2, and --lora_rank"
             )
         if self.template and self.text.replay:
             raise ValueError("replay has no effect on a model of others: its text is not here")

@@ -1,4 +1,11 @@
-"""What is left of an adapter when it is merged into a matrix of few bits."""
+"""What is left of an adapter when it is merged into a matrix of few bits.
+
+    added = with_adapter(state, read_adapter(folder, config))[name] - state[name]
+    merge_loss(state[name], added, Grid(bits=4))          # the grid of Q4_1
+
+A whole run is merged and rounded by `decoder.round_decoder`, or into a file by `llmcourse quantise
+--run runs/mine --kind Q4_1`.
+"""
 
 from typing import NamedTuple
 
