@@ -87,7 +87,11 @@ def keep_in_blocks(decoder: Transformer, file: GgufFile) -> None:
     for ours, theirs in names.items():
         blocks_FNB = reordered(ours, file.read_blocks(theirs), decoder.config, to_file=False)
         place, _, last = ours.rpartition(".")
-        parametrize.register_parametrization(decoder.get_submodule(place), last, Blocks(blocks_FNB))
+        owner = decoder.get_submodule(place)
+        weight = owner.get_parameter(last).detach()
+        delattr(owner, last)
+        owner.register_buffer(last, weight)  # bytes are no parameters
+        parametrize.register_parametrization(owner, last, Blocks(blocks_FNB))
     hooks = made_anew()
     decoder.register_forward_pre_hook(lambda *_: hooks.__enter__())
     decoder.register_forward_hook(lambda *_: hooks.__exit__(), always_call=True)

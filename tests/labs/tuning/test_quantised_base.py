@@ -98,6 +98,9 @@ def test_a_step_keeps_no_matrix(few_bits, monkeypatch):
     few = [t for name, t in blocks.state_dict().items() if name.endswith("original0")]
     assert bytes_of(*few) < 0.22 * bytes_of(*matrices)
     assert all(t.dtype == torch.uint8 for t in few)
+    assert sum(w.numel() for w in blocks.parameters() if not w.requires_grad) == (
+        sum(w.numel() for name, w in whole.named_parameters() if name.endswith("gain"))
+    )
     assert len(few) == len(matrices)
 
 
