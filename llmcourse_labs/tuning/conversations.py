@@ -15,10 +15,10 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,6 +51,48 @@ def read_conversations(path: str | Path) -> list[list[Message]]:
         OSError: if it cannot be read.
     """
     path, found = Path(path), []
+    for number, _, messages in _lines(path):
+        if not any(message["role"] == "assistant" for message in messages):
+            raise ValueError(f"{path}, line {number} has nothing to learn: no assistant speaks")
+        found.append(messages)
+    if not found:
+        raise ValueError(f"{path} holds no conversation")
+    return found
+
+
+class Preferred(NamedTuple):
+    """Two answers to a conversation, of which the first was preferred."""
+
+    messages: list[Message]
+    chosen: str
+    rejected: str
+
+
+def read_pairs(path: str | Path) -> list[Preferred]:
+    """Return the pairs of a .jsonl file: {"messages": [...], "chosen": ..., "rejected": ...}.
+
+    Raises:
+        ValueError: naming the first line that holds no pair, or the file if it has none.
+        OSError: if it cannot be read.
+    """
+    path, found = Path(path), []
+    for number, content, messages in _lines(path):
+        sides: list[Any] = [content.get(side) for side in ("chosen", "rejected")]
+        if not all(isinstance(s, str) and s.strip() for s in sides) or sides[0] == sides[1]:
+            raise ValueError(
+                f"{path}, line {number} holds no pair: write chosen and rejected, two texts that "
+                "differ, beside messages"
+            )
+        if not messages or messages[-1]["role"] != "user":
+            raise ValueError(f"{path}, line {number}: the last message must be the user's")
+        found.append(Preferred(messages, *sides))
+    if not found:
+        raise ValueError(f"{path} holds no pair")
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Mapping[str, Any], list[Message]]]:
+    """Yield the number of every line of a file, the object on it, and its messages."""
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
@@ -64,12 +106,7 @@ def read_conversations(path: str | Path) -> list[list[Message]]:
                 f'{path}, line {number} holds no conversation: write {{"messages": [...]}}, each '
                 "message with a role and a content, both texts"
             )
-        if not any(message["role"] == "assistant" for message in messages):
-            raise ValueError(f"{path}, line {number} has nothing to learn: no assistant speaks")
-        found.append(messages)
-    if not found:
-        raise ValueError(f"{path} holds no conversation")
-    return found
+        yield number, content, messages
 
 
 def _is_message(message: Any) -> bool:

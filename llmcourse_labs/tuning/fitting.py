@@ -30,6 +30,9 @@ from llmcourse_labs.tuning.preferences import (
 )
 from llmcourse_labs.tuning.sft import prompt_ids
 
+AT_ONCE = 64
+"""Pairs that are read in one pass without gradients."""
+
 Ids = Sequence[Sequence[int]]
 """Rows of token ids, each as long as it is."""
 
@@ -112,7 +115,7 @@ def fit_reward_model(
 
 def fit_preferences(
     policy: nn.Module,
-    reference: nn.Module,
+    reference: nn.Module | None,
     pairs: PairRows,
     settings: FitSettings,
     *,
@@ -126,7 +129,8 @@ def fit_preferences(
 
     Args:
         policy: is trained.
-        reference: stays as it is; usually a copy of the policy at its start.
+        reference: stays as it is; usually a copy of the policy at its start.  None is the policy as
+            it is now, without a copy: with LoRA, the model that the thin matrices stand beside.
         pairs: at least one.
         settings: see `FitSettings`.
         beta: what a nat away from the reference costs.
@@ -138,13 +142,14 @@ def fit_preferences(
     """
     if policy is reference:
         raise ValueError("policy and reference are one model, and would move together: copy it")
-    shape, other = ([tuple(w.shape) for w in m.parameters()] for m in (policy, reference))
+    first, at_once = (policy, settings.batch_size) if reference is None else (reference, AT_ONCE)
+    shape, other = ([tuple(w.shape) for w in m.parameters()] for m in (policy, first))
     if shape != other:
         raise ValueError(
             f"the reference has another shape than the policy: weights of {other}, not {shape}; "
             "take a copy of the policy at its start"
         )
-    kept_N2 = pair_log_probs(reference, pairs)
+    kept_N2 = pair_log_probs(first, pairs, at_once=at_once)
 
     def losses(picked: list[int]) -> tuple[Tensor, Any]:
         chosen_B, rejected_B = answer_log_probs(policy, _both(pairs, picked)).chunk(2)
@@ -155,11 +160,13 @@ def fit_preferences(
 
 
 @torch.no_grad()
-def pair_log_probs(model: nn.Module, pairs: PairRows) -> Float[Tensor, "N 2"]:
-    """Return log p of the chosen and of the rejected answer of every pair."""
+def pair_log_probs(
+    model: nn.Module, pairs: PairRows, *, at_once: int = AT_ONCE
+) -> Float[Tensor, "N 2"]:
+    """Return log p of the chosen and of the rejected answer of every pair, some at a time."""
     found = []
-    for first in range(0, len(pairs.prompts), 64):
-        picked = list(range(first, min(first + 64, len(pairs.prompts))))
+    for first in range(0, len(pairs.prompts), at_once):
+        picked = list(range(first, min(first + at_once, len(pairs.prompts))))
         found.append(torch.stack(answer_log_probs(model, _both(pairs, picked)).chunk(2), 1))
     return torch.cat(found)
 
