@@ -270,7 +270,7 @@ def main(wanted: list[str]) -> int:
     """Make what is missing, of the wanted parts or of all."""
     once: Runs = {
         "before": {"": untuned},
-        "refusing before": {"": lambda _seed: refusing(opened().decoder, keep=False)},
+        "refusing before": {"": lambda _seed: refusing(opened().decoder, keep=True)},
     }
     record(FOUND, once, seeds=SEEDS[:1], wanted=(), about=ABOUT)
     record(FOUND, parts(), seeds=SEEDS, wanted=wanted, about=ABOUT)
