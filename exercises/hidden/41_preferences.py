@@ -139,3 +139,23 @@ def check_5(t, call, rng):
         t.close(call("objective", new, old, push, clip), total / n, case, **near)
         t.close(call("gradient", new, old, push, clip), slopes, case, **near)
         t.close(call("stopped", new, old, push, clip), still / n, case, **near)
+
+
+def check_6(t, call, rng):
+    """Policies of several sizes, near and far from the reference."""
+    near = {"relative": 1e-6, "absolute": 1e-9}
+    forms = (lambda x: x, lambda x: x * x / 2, lambda x: math.expm1(-x) + x)
+    slopes = (lambda x: 1.0, lambda x: x, lambda x: -math.expm1(-x))
+    for _ in range(5):
+        n = rng.randrange(2, 6)
+        pi, ref = shares(rng, n), shares(rng, n)
+        logs = [math.log(p / q) for p, q in zip(pi, ref, strict=True)]
+        for which in (1, 2, 3):
+            for name, rule in (("reward_gradient", forms), ("loss_gradient", slopes)):
+                each = [rule[which - 1](x) for x in logs]
+                right = [
+                    math.fsum(pi[a] * each[a] * ((a == b) - pi[b]) for a in range(n))
+                    for b in range(n)
+                ]
+                t.close(call(name, pi, ref, which), right, f"{name} {pi} {ref} k{which}", **near)
+    t.equal(list(call("conclusion")), [1, 2], "the conclusion")

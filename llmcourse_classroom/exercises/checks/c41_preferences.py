@@ -230,3 +230,47 @@ def check_5(t, gradient, objective, stopped):
         relative=1e-6,
         absolute=1e-12,
     )
+
+
+def check_6(t, conclusion, loss_gradient, reward_gradient):
+    """41.6 The gradient of an estimate"""
+    pi, ref = [1 / 6, 1 / 3, 1 / 2], [1 / 2, 1 / 3, 1 / 6]
+    log3, third = math.log(3), math.log(3) / 3
+    t.close(
+        reward_gradient(pi, ref, 1),
+        [(-log3 - third) / 6, -third / 3, (log3 - third) / 2],
+        "k1 in the reward: x is -ln 3, 0 and ln 3, its mean ln(3) / 3, and the gradient is pi "
+        "times x less this mean",
+        "k1 in the reward is that by hand",
+    )
+    t.close(
+        loss_gradient(pi, ref, 1),
+        [0.0, 0.0, 0.0],
+        "k1 in the loss: the mean of grad ln pi is 0, because probabilities sum to 1",
+        "k1 in the loss does nothing on average",
+    )
+    generator = torch.Generator().manual_seed(3)
+    logits, other = (torch.randn(4, generator=generator, dtype=torch.float64) for _ in range(2))
+    learnt, kept = logits.clone().requires_grad_(), other.softmax(0)
+    log_pi = learnt.log_softmax(0)
+    pi, x = log_pi.exp().detach(), log_pi - kept.log()
+    forms = (x, x * x / 2, torch.expm1(-x) + x)
+    for function, terms, what, rule in (
+        (reward_gradient, [pi * k.detach() * log_pi for k in forms], "reward", "pi k grad ln pi"),
+        (loss_gradient, [pi * k for k in forms], "loss", "pi grad k"),
+    ):
+        slopes = [torch.autograd.grad(k.sum(), learnt, retain_graph=True)[0] for k in terms]
+        t.close(
+            [function(pi.tolist(), kept.tolist(), which) for which in (1, 2, 3)],
+            [slope.tolist() for slope in slopes],
+            f"k in the {what}: the sum of {rule}, for k1, k2 and k3",
+            f"the gradients in the {what} are autograd's",
+            relative=1e-6,
+            absolute=1e-12,
+        )
+    t.equal(
+        list(conclusion()),
+        [1, 2],
+        "print all six beside pi times x less the KL: one in the reward and one in the loss agree",
+        "each estimator is named where its gradient is right",
+    )
