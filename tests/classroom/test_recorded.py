@@ -17,11 +17,13 @@ from llmcourse_labs.capstone import CapstoneConfig, hashes, run_capstone, shippe
 from llmcourse_labs.evaluate import HOW, SKILLS
 from llmcourse_labs.real.quantise import Grid
 from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs, refuses
+from llmcourse_labs.tuning.preference_data import CLOSING, OPENING
 from tools.runs import (
     addresses_runs,
     batch_runs,
     benchmark_runs,
     by_hand_runs,
+    capstone_runs,
     contamination_runs,
     context_runs,
     curation_runs,
@@ -828,3 +830,29 @@ def test_the_machine_s_first_half_comes_out_as_recorded(soak, tmp_path):
     run_capstone(CapstoneConfig.read("small"), tmp_path, until="tokens")
     for stage in ("crawl", "funnel", "mixture", "tokens"):
         assert hashes(tmp_path)[stage] == whole["hashes"][stage]
+
+
+def test_the_control_of_the_machine_is_recorded_with_its_seeds():
+    control = recorded_runs("capstone_control")["control"]
+    assert list(control) == ["as it is", "shown answers"]
+    for of_seed in control.values():
+        assert set(of_seed) == seeds_of(capstone_runs)
+    starts = [row["before"] for row in control["as it is"].values()]
+    assert starts == [starts[0]] * 3  # one fine-tuned model
+
+
+def test_answers_are_counted_by_what_they_have(monkeypatch):
+    """Mutants: an answer counts as kind wherever the words stand; the worth is of other answers."""
+    for said, expected in (
+        (lambda task: task.answer, (72, 0, 0)),
+        (lambda task: f"{OPENING}{task.answer}{CLOSING}", (72, 72, 72)),
+        (lambda task: f"No.{CLOSING} {OPENING}", (0, 0, 0)),
+    ):
+        monkeypatch.setattr(capstone_runs, "answers", lambda *given, s=said: [*map(s, given[2])])
+        found = capstone_runs.tally(torch.nn.Identity(), None)
+        assert found["answers"] == 72
+        assert tuple(found[what] for what in ("right", "kind", "idle words")) == expected
+        first, *_ = found["first"]
+        # 2.2 for a right answer, 1.1 for a kind one, a tenth off for each word.
+        worth = 2.2 * bool(expected[0]) + 1.1 * bool(expected[1]) - 0.1 * len(first[1].split())
+        assert found["utility"]["mean"] == pytest.approx(worth, abs=0.15)
