@@ -32,7 +32,7 @@ _KIND_OF = {kind.num_bytes: name for name, kind in KINDS.items() if kind.num_wei
 """Kinds of blocks by the bytes of one, in which they all differ."""
 
 
-class Blocks(nn.Module):
+class InBlocks(nn.Module):
     """Makes a matrix of its blocks; what `torch.nn.utils.parametrize` calls when it is read."""
 
     def __init__(self, blocks_FNB: UInt8[Tensor, "F N B"]) -> None:
@@ -91,7 +91,7 @@ def keep_in_blocks(decoder: Transformer, file: GgufFile) -> None:
         weight = owner.get_parameter(last).detach()
         delattr(owner, last)
         owner.register_buffer(last, weight)  # bytes are no parameters
-        parametrize.register_parametrization(owner, last, Blocks(blocks_FNB))
+        parametrize.register_parametrization(owner, last, InBlocks(blocks_FNB))
     hooks = made_anew()
     decoder.register_forward_pre_hook(lambda *_: hooks.__enter__())
     decoder.register_forward_hook(lambda *_: hooks.__exit__(), always_call=True)

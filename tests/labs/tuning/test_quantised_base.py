@@ -107,13 +107,13 @@ def test_a_step_keeps_no_matrix(few_bits, monkeypatch):
 def test_gradients_through_blocks_are_derivatives():
     generator = runtime.generator(0)
     w = torch.randn(3, 32, generator=generator)
-    beside = frozen.Blocks(quantise_q4_1(w).view(3, 1, 20))
+    beside = frozen.InBlocks(quantise_q4_1(w).view(3, 1, 20))
     sizes = ((2, 4, 32), (2, 32), (3, 2))
     given = [torch.randn(s, generator=generator).double().requires_grad_() for s in sizes]
     thin = LowRank(3, 32, 2, generator=generator)
 
     def product(x, a, b):
-        (blocks,) = frozen.Blocks(quantise_q4_1(w).view(3, 1, 20)).right_inverse(w)
+        (blocks,) = frozen.InBlocks(quantise_q4_1(w).view(3, 1, 20)).right_inverse(w)
         whole = torch.func.functional_call(thin, {"a": a, "b": b}, (beside(blocks),))
         return ops.linear(x, whole).sin()
 
