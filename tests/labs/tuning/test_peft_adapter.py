@@ -1,9 +1,12 @@
 """An adapter of ours is peft's, one of peft's is ours, and what we lack is refused by its name.
 
+Without peft its files are merged here by their names into transformers' model.
+
 Mutants: B not permuted, or permuted back; alpha for alpha / r; the root of r left out; gate and up
 exchanged; names without base_model.
 """
 
+import importlib.util
 import json
 
 import pytest
@@ -22,12 +25,14 @@ from tests.labs.real.test_opening import decoder, file, tokenizer  # noqa: F401 
 from tests.labs.tuning.test_conversations import QUICK, talk  # noqa: F401 - fixture
 from tests.labs.tuning.test_lora import adapted
 
-peft = pytest.importorskip("peft")
+peft = None
+if importlib.util.find_spec("peft"):
+    import peft
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing`:FutureWarning"  # peft asks transformers by an old name
 )
 
-CLOSE = 3e-6  # of the largest logit in float32; the mildest mutant was measured at 2e-2
+CLOSE = 1e-4  # of the largest logit in float32, 5e-6 was seen; the mildest mutant is at 2e-2
 KINDS = ["Llama", "Qwen3"]
 
 
@@ -50,6 +55,19 @@ def drawn(model, seed=3):
 def saved(made, folder):
     made.save_pretrained(folder)
     return load_huggingface(folder)
+
+
+def with_files(made, folder):
+    """transformers' model with the adapter of a folder, by peft if it is there."""
+    if peft:
+        return peft.PeftModel.from_pretrained(made, folder).eval()
+    told = json.loads((folder / CONFIG).read_text())
+    tensors = safetensors.torch.load_file(folder / WEIGHTS)
+    for name in [name for name in tensors if "lora_A" in name]:
+        owner = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+        product = tensors[name.replace("lora_A", "lora_B")] @ tensors[name]
+        made.get_submodule(owner).weight.data += told["lora_alpha"] / told["r"] * product
+    return made
 
 
 def foreign(made, folder, **how):
@@ -77,7 +95,7 @@ def test_peft_reads_ours_and_we_read_it_back_to_the_bit(kind, tmp_path):
         assert torch.equal(again[name].b_FR, b)
         assert again[name].alpha == alpha == 16
     assert differ(ours, made) > 0.1
-    assert differ(ours, peft.PeftModel.from_pretrained(made, tmp_path).eval()) < CLOSE
+    assert differ(ours, with_files(made, tmp_path)) < CLOSE
 
 
 HOW = {
@@ -87,6 +105,7 @@ HOW = {
 }
 
 
+@pytest.mark.skipif(peft is None, reason="peft makes them")
 @pytest.mark.parametrize("how", HOW)
 def test_we_read_theirs(how, tmp_path):
     made = theirs("Llama")
@@ -111,10 +130,13 @@ REFUSED = {
 
 
 def test_what_we_lack_is_refused_by_its_name(tmp_path):
-    made = theirs("Llama")
-    shape = saved(made, tmp_path / "whole").config
-    folder = tmp_path / "adapter"
-    foreign(made, folder, r=2, target_modules=["q_proj"])
+    ours, folder = saved(theirs("Llama"), tmp_path / "whole"), tmp_path / "adapter"
+    shape = ours.config
+    add_low_rank(ours, 2, generator=runtime.generator(2))
+    thin = {name: pair for name, pair in adapter_of(ours.state_dict()).items() if "w_q" in name}
+    folder.mkdir()
+    for name, content in adapter_files(thin, shape, base="theirs").items():
+        (folder / name).write_bytes(content)
     told, weights = json.loads((folder / CONFIG).read_text()), folder / WEIGHTS
     assert len(read_adapter(folder, shape)) == 2
     for key, value in REFUSED.items():
@@ -154,7 +176,7 @@ def test_a_run_is_exported_and_opened(file, talk, tmp_path, capsys):  # noqa: F8
     assert all(torch.equal(state[name], weight) for name, weight in after.state_dict().items())
     made = theirs_of(exporting.export_model(file, tmp_path / "whole"))
     assert differ(after, made) > 1e-4
-    assert differ(after, peft.PeftModel.from_pretrained(made, to).eval()) < CLOSE
+    assert differ(after, with_files(made, to)) < CLOSE
 
 
 def theirs_of(folder):
