@@ -57,8 +57,7 @@ class TuneConfig(TrainConfig):
     """Rank of the thin matrices that are learnt beside every matrix of a block, which itself stays;
     0 learns all weights."""
     quantised_base: bool = False
-    """Whether the matrices of a model of others stay in the blocks of their file (QLoRA): less
-    memory, and each of them is unpacked twice a step."""
+    """Whether matrices beside thin ones stay in the blocks of a .gguf file (QLoRA)."""
     steps: int = 300
     """Optimizer steps."""
     batch_size: int = 12
