@@ -723,7 +723,7 @@ def test_what_a_fine_tune_of_a_real_model_learns_is_recorded_and_no_test_was_tra
     rows = [("before", "0", found["before"][""]["0"])]
     for name, seeds in found.get("plane", {}).items():
         assert name in known["plane"], name
-        rows += [(name, seed, row) for seed, row in seeds.items()]
+        rows += [(name, seed, row) for seed, row in seeds.items() if "diverged" not in row]
     for name, seed, row in rows:
         trained = tuning_runs.training_tasks(int(seed))
         assert {task.prompt for task in tests}.isdisjoint(task.prompt for task in trained)

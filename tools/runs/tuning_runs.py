@@ -17,6 +17,7 @@ refusals  all weights learn to refuse some requests, beside plain ones or beside
 import statistics
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from llmcourse.model.decoder import Transformer
+from llmcourse.train import TrainingDivergedError
 from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.tuning import (
     FitSettings,
@@ -153,10 +155,14 @@ def fresh(rank: int, seed: int) -> Transformer:
 def learn(
     decoder: Transformer, talk: Conversations, *, rate: float, seed: int, steps: int = STEPS
 ) -> list[float]:
-    """Fine-tune a model on conversations; return the loss of each step, in nats per token."""
+    """Fine-tune a model on conversations; return the loss of each step, in nats per token.
+
+    There are fewer losses than steps if the run has diverged.
+    """
     losses: list[float] = []
     settings = FitSettings(steps=steps, batch_size=BATCH_SIZE, learning_rate=rate, seed=seed)
-    fit_answers(decoder, *talk, settings, lambda _, loss: losses.append(loss.item()))
+    with suppress(TrainingDivergedError):
+        fit_answers(decoder, *talk, settings, lambda _, loss: losses.append(loss.item()))
     return losses
 
 
@@ -181,6 +187,8 @@ def on_plane(seed: int, rank: int, rate: float) -> dict[str, Any]:
     losses = learn(decoder, as_ids([task.turns for task in tasks]), rate=rate, seed=seed)
     curve = [round(statistics.mean(losses[i : i + EVERY]), 3) for i in range(0, len(losses), EVERY)]
     row = {"learnt": learnt, "first": round(losses[0], 4), "curve": curve}
+    if len(losses) < STEPS:
+        return row | {"diverged": len(losses) + 1}
     return row | measured(decoder, {task.answer for task in tasks})
 
 
