@@ -394,6 +394,7 @@ def test_every_run_on_rewards_is_recorded_with_its_seeds():
                     assert all(0 <= row["right"] <= 1 for row in run["curve"])
     assert found["settings"]["task"] == rl_runs.TASK | {"sft": rl_runs.NEXT_SFT}
     assert found["settings"]["checker"] == rl_runs.CHECKER
+    assert found["settings"]["hack"]["prices"] == rl_runs.PRICES
     for run in found["task"]["GRPO"].values():
         assert run["before"]["drawn"] <= 0.4
         assert run["after"]["drawn"] >= 0.8
@@ -406,7 +407,7 @@ def test_each_control_of_a_better_judge_changes_one_thing(monkeypatch):
     monkeypatch.setattr(rl_runs, "hacked_texts", lambda _seed: (["new"], ["new"]))
     fitted = lambda _, texts, **how: (texts, how["pairs"], how["squares"])  # noqa: E731
     monkeypatch.setattr(rl_runs, "fitted_judge", fitted)
-    monkeypatch.setattr(rl_runs, "hack_run", lambda _seed, reward_of, _gold: reward_of(None))
+    monkeypatch.setattr(rl_runs, "hack_run", lambda _seed, judge, _gold, **_: judge(None))
     found = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS[-3:]}
     assert found == {
         "a judge who saw more": (["old", "new"], 600, True),
@@ -414,6 +415,26 @@ def test_each_control_of_a_better_judge_changes_one_thing(monkeypatch):
         "new answers alone": (["old", "new"], 600, False),
     }
     assert rl_runs.length_run(0, "one judge") == (["old"], 300, False)
+
+
+def test_each_way_pays_its_price_for_a_nat(monkeypatch):
+    """Mutants: one price for all; a price without the judge; a price of the last way for all."""
+    monkeypatch.setattr(rl_runs, "hack_run", lambda _seed, _judge, _gold, **how: how["kl"])
+    monkeypatch.setattr(rl_runs, "hacked_texts", lambda _seed: ([], []))
+    paid = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS}
+    assert {way: price for way, price in paid.items() if price} == rl_runs.PRICES
+    assert sorted(rl_runs.PRICES.values()) == [0.03, 0.1, 0.3, 1.0]
+    assert len(rl_runs.LENGTH_WAYS) == 9
+
+
+@pytest.mark.usefixtures("soak")
+def test_a_run_with_a_price_is_that_recorded():
+    """Sixty steps again.  Mutant: a price ten times as low, which ends beyond four nats."""
+    again = rl_runs.length_run(0, "KL penalty, 0.3")["curve"]
+    row = recorded_runs("rl")["length"]["KL penalty, 0.3"]["0"]["curve"]
+    assert [one["step"] for one in again] == [one["step"] for one in row]
+    assert max(one["kl"] for one in again) == pytest.approx(max(one["kl"] for one in row), abs=1)
+    assert again[-1]["gold"] == pytest.approx(row[-1]["gold"], abs=0.3)
 
 
 def test_a_run_on_a_judge_begins_as_recorded(monkeypatch):
