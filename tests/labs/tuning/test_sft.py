@@ -213,7 +213,8 @@ class TestCommand:
             ("--preset", ["--start", "BASE", "--preset", "tiny"]),
             ("--ranks", ["--start", "BASE", "--ranks", "2"]),
             ("--data FILE.jsonl needs --model", ["--start", "BASE", "--data", "stories"]),
-            ("Expected", ["--start", "BASE", "--stage", "dpo"]),
+            ("give --model, such as smollm2", ["--start", "BASE", "--stage", "dpo"]),
+            ("Expected", ["--start", "BASE", "--stage", "grpo"]),
             ("holds no run", ["--start", "NOTHING"]),
         ],
     )
