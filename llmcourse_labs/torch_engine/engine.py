@@ -10,6 +10,7 @@ Source: https://docs.pytorch.org/docs/stable/elastic/run.html for what torchrun 
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -122,6 +123,9 @@ def _process_group(config: TrainConfig) -> Iterator[None]:
     try:
         yield
     finally:
+        # The group's thread may still want Python's lock, to drop the tensors of what it did last;
+        # whoever drops the group holds the lock, and would wait for that thread without end.
+        time.sleep(0.05)
         dist.destroy_process_group()
 
 
