@@ -178,9 +178,16 @@ def opened(place: int) -> Drawing:
         + dot("on", 86 + 34 * n, 22, 7)
         for n in range(3)
     )
+    adapter = (
+        "".join(rect("soft", 68 + 18 * k, 72 + 20 * n, 15, 15) for n in range(3) for k in range(5))
+        + rect("on", 161, 72, 9, 55)
+        + rect("on", 68, 26, 87, 9)
+        + arrow("hue", 111.5, 39, 111.5, 66)
+    )
     inside = (
         (rows + taken, "one of which is taken out"),
         (narrow, "all narrow but the first of each row, which is lit"),
         (users, "and from each row an arrow leads up to somebody of their own"),
+        (adapter, "beside them a thin lit column, above them a thin lit row"),
     )[place]
     return box + inside[0], f"An open box in which numbers lie in rows, {inside[1]}."

@@ -71,6 +71,8 @@ OF_ITS_OWN = {
     "47_few_bits": Cost(package=1_600, script=250, tests=900, seconds=40),
     # An engine for many users with a draft, the arithmetic of its board, and a server.
     "48_serving": Cost(package=1_200, script=250, tests=1_000, seconds=40),
+    # The plane, refusals and DPO of a model of others: nearly all of it comes with commands, in 00.
+    "49_tuning": Cost(package=600, script=250, tests=500, seconds=40),
 }
 """What chapters may cost that carry a whole part of the package."""
 

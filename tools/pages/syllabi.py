@@ -82,6 +82,7 @@ SYLLABI = {
         Part("A real model, opened", "46", "46"),
         Part("The same model in few bits", "47", "47"),
         Part("The same model for many users", "48", "48"),
+        Part("The same model, tuned", "49", "49"),
     ],
 }
 
