@@ -9,8 +9,6 @@ offsets; then come the bytes.
 """
 
 import json
-import shutil
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,6 @@ import torch
 from jsonargparse import ArgumentParser
 
 from llmcourse.base.command_line import ended
-from llmcourse.base.files import sync_folder, write_atomically
 from llmcourse.checkpoint import Checkpoint
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
@@ -34,7 +31,8 @@ from llmcourse.train.stage import stage_of
 from llmcourse_labs.export import huggingface
 from llmcourse_labs.export.huggingface import DType
 from llmcourse_labs.export.model_card import card_of_others, model_card
-from llmcourse_labs.real import peft_adapter, split_experts, to_huggingface
+from llmcourse_labs.export.whole_folder import WEIGHTS, refuse_taken, write_folder
+from llmcourse_labs.real import split_experts, to_huggingface
 from llmcourse_labs.real.gguf_writer import write_gguf
 from llmcourse_labs.real.opening import about_model, open_model
 from llmcourse_labs.real.peft_adapter import adapter_files
@@ -43,18 +41,6 @@ from llmcourse_labs.tuning.conversations import template_of
 from llmcourse_labs.tuning.lora import adapter_of
 
 PROGRAM = "llmcourse export"
-WEIGHTS = "model.safetensors"
-NAMES = {
-    WEIGHTS,
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "README.md",
-}
-"""The files of an exported run."""
-ADAPTER = {peft_adapter.CONFIG, peft_adapter.WEIGHTS}
-"""Those of an adapter."""
 GGUF_KINDS = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0"}
 """By dtype of a GGUF file: what it is called there."""
 
@@ -135,8 +121,8 @@ def _written(read: Callable[[str], Parts], to: str | Path, *, dtype: DType, forc
         _refuse_taken_file(to, force=force)
         write_parts(to, read(to.stem), kind=GGUF_KINDS[dtype])
         return to
-    _refuse_taken(to, force=force)
-    return _write_folder(to, _contents(read(to.name), dtype), force=force)
+    refuse_taken(to, force=force)
+    return write_folder(to, _contents(read(to.name), dtype), force=force)
 
 
 def export_adapter(run_folder: str | Path, to: str | Path, *, force: bool = False) -> Path:
@@ -152,27 +138,13 @@ def export_adapter(run_folder: str | Path, to: str | Path, *, force: bool = Fals
         OSError: as `export`.
     """
     to = Path(to).resolve()
-    _refuse_taken(to, force=force)
+    refuse_taken(to, force=force)
     config, saved = config_and_checkpoint(Path(run_folder))
     _refuse_other_models(config)
     with as_value_error(Path(run_folder)):
         thin = adapter_of(saved.model)
         contents = adapter_files(thin, config.model, base=getattr(config, "start", ""))
-    return _write_folder(to, contents, force=force)
-
-
-def _write_folder(to: Path, contents: Mapping[str, bytes], *, force: bool) -> Path:
-    """Write files into a folder that gets its name when all of them are on disk; return it."""
-    temporary = to.with_name(f".{to.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        for name, content in contents.items():
-            with write_atomically(temporary / name) as file:
-                file.write(content)
-        _put_in_place(temporary, to, force=force)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    return to
+    return write_folder(to, contents, force=force)
 
 
 def write_parts(
@@ -218,24 +190,6 @@ def _refuse_taken_file(to: Path, *, force: bool) -> None:
         with to.open("rb") as file:
             if file.read(4) != b"GGUF":
                 raise ValueError(f"{to} is no GGUF file: force replaces an export only")
-
-
-def _refuse_taken(to: Path, *, force: bool) -> None:
-    """Raise ValueError if something stands at `to`, unless it is an export that may be replaced."""
-    if not to.exists():
-        return
-    if not force:
-        raise ValueError(f"{to} exists: choose another folder, or replace it with force")
-    if not to.is_dir():
-        raise ValueError(f"{to} is no folder: force replaces an exported folder only")
-    found = {path.name for path in to.iterdir()}
-    if found and found not in (NAMES, ADAPTER):
-        others = sorted(found - NAMES)
-        odd = f"holds {others[0]!r}" if others else f"lacks {min(NAMES - found)!r}"
-        raise ValueError(
-            f"{to} is not as an export left it, it {odd}: move it away, or choose another folder; "
-            "force replaces an exported folder only"
-        )
 
 
 def parts_of_run(run_folder: Path, name: str, dtype: DType) -> Parts:
@@ -379,23 +333,6 @@ def _weights(parts: Parts, dtype: DType) -> bytes:
 
 def _shapes(state: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(weight.shape) for name, weight in state.items()}
-
-
-def _put_in_place(temporary: Path, to: Path, *, force: bool) -> None:
-    """Give a finished folder its name; what stands there, an export, goes only afterwards."""
-    _refuse_taken(to, force=force)  # once more: it may have come meanwhile
-    old = temporary.with_suffix(".old") if to.exists() else None
-    if old is not None:
-        to.rename(old)
-    try:
-        temporary.rename(to)
-    except BaseException:
-        if old is not None:
-            old.rename(to)
-        raise
-    sync_folder(to.parent)
-    if old is not None:
-        shutil.rmtree(old)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -30,10 +30,11 @@ from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
 from llmcourse.model.huggingface import obstacle
 from llmcourse.train import TrainConfig
 from llmcourse.train import command as train_command
-from llmcourse_labs.export import export, huggingface
+from llmcourse_labs.export import export, huggingface, whole_folder
 from llmcourse_labs.export import folder as export_module
-from llmcourse_labs.export.folder import NAMES, main
+from llmcourse_labs.export.folder import main
 from llmcourse_labs.export.model_card import _CORPORA
+from llmcourse_labs.export.whole_folder import NAMES
 from llmcourse_labs.real import from_huggingface, load_huggingface
 from llmcourse_labs.tuning.tune_config import TuneConfig
 from tests.train.runs import TINY as PLAIN
@@ -622,7 +623,7 @@ FAILURES += [(False, "rename", 0), (True, "rename", 0), (True, "rename", 1)]
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_full_disk_leaves_nothing_and_loses_nothing(failure, run, tmp_path, monkeypatch):
     force, name, call = failure
-    to, owner = tmp_path / "a", Path if name == "rename" else export_module
+    to, owner = tmp_path / "a", Path if name == "rename" else whole_folder
     before = files_of(export(run.folder, to)) if force else None
     calls = fail_at(monkeypatch, name, owner, call)
     with pytest.raises(OSError, match="No space left"):
@@ -686,7 +687,7 @@ except SystemExit as error:
 
 from pathlib import Path
 import torch
-from llmcourse_labs.export import folder as export
+from llmcourse_labs.export import folder as export, whole_folder
 
 def kill_at(original, number):
     calls = []
@@ -698,7 +699,7 @@ def kill_at(original, number):
     return patched
 
 torch.set_num_threads(1)
-places = (export, "write_atomically", 4), (Path, "rename", 2)
+places = (whole_folder, "write_atomically", 4), (Path, "rename", 2)
 for folder, (owner, name, number) in zip(folders, places):
     sys.stdout.flush()
     if os.fork() == 0:
@@ -778,9 +779,9 @@ def interrupted(*_args, **_kwargs):
 
 def test_a_full_disk_and_an_interruption_are_one_line(run, tmp_path, monkeypatch, capsys):
     with pytest.MonkeyPatch.context() as patch:
-        fail_at(patch, "write_atomically", export_module, 0)
+        fail_at(patch, "write_atomically", whole_folder, 0)
         assert "No space left on device" in failed(capsys, run.folder, tmp_path / "a")
-    monkeypatch.setattr(export_module, "_put_in_place", interrupted)
+    monkeypatch.setattr(whole_folder, "_put_in_place", interrupted)
     assert "interrupted" in failed(capsys, run.folder, tmp_path / "a", status=130)
     assert list(tmp_path.iterdir()) == []
 
