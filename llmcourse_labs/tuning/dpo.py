@@ -8,7 +8,8 @@ Every line of the file is a conversation and two answers, of which the first was
 
 The model itself is the reference, so no second one is held: LoRA adds nothing at its start, and
 what the reference says of the pairs is computed then, once.  What comes out is an adapter in peft's
-files, which every command opens:  llmcourse chat --model adapters/kind.
+files, which every command opens:  llmcourse chat --model adapters/kind.  Ctrl-C ends with what was
+learnt so far; what was ended cannot be resumed, since an adapter holds no state of the optimizer.
 
 Source:
     Rafailov et al. 2023, https://arxiv.org/abs/2305.18290
@@ -21,9 +22,10 @@ from pathlib import Path
 import torch
 from jsonargparse import ArgumentParser
 
-from llmcourse.base import runtime
-from llmcourse.base.files import write_atomically
+from llmcourse.base import progress, runtime
 from llmcourse.data.tokenizer import Tokenizer
+from llmcourse.train.signals import StopRequest, interruptible
+from llmcourse_labs.export.whole_folder import write_folder
 from llmcourse_labs.real.opening import INSTALLED, open_model
 from llmcourse_labs.real.peft_adapter import adapter_files
 from llmcourse_labs.real.template import Template
@@ -31,9 +33,6 @@ from llmcourse_labs.tuning.conversations import Preferred, read_pairs
 from llmcourse_labs.tuning.fitting import FitSettings, PairRows, fit_preferences
 from llmcourse_labs.tuning.lora import adapter_of, add_low_rank
 from llmcourse_labs.tuning.preferences import PreferenceLoss
-
-SHOWN_EVERY = 10
-"""Steps between two lines on how it goes."""
 
 
 def own_pair_rows(pairs: Sequence[Preferred], template: Template, tokenizer: Tokenizer) -> PairRows:
@@ -77,19 +76,25 @@ def tune(arguments: Sequence[str]) -> None:
     rows = own_pair_rows(pairs, opened.template, opened.tokenizer)
     model, generator = opened.decoder, torch.Generator().manual_seed(settings.seed + 3)
     add_low_rank(model, options.lora_rank, generator=generator)
+    told: list[str] = []
+    asked, bar = StopRequest(listens=False), progress.bar(total=settings.steps, unit="step")
 
-    def show(step: int, found: PreferenceLoss) -> None:
-        if step % SHOWN_EVERY in (0, 1) or step == settings.steps:
-            loss, ahead = found.losses_B.mean().item(), (found.margins > 0).float().mean().item()
-            print(f"step {step}: loss {loss:.4f}, chosen ahead in {ahead:.0%}", flush=True)
+    def look(step: int, found: PreferenceLoss) -> bool:
+        loss, ahead = found.losses_B.mean().item(), (found.margins > 0).float().mean().item()
+        told.append(
+            f"step {step} of {settings.steps}: loss {loss:.4f}, chosen ahead in {ahead:.0%}"
+        )
+        bar.update()
+        bar.set_postfix(loss=f"{loss:.4f}", ahead=f"{ahead:.0%}")
+        return asked()
 
-    fit_preferences(model, None, rows, settings, beta=options.beta, on_step=show)
+    with bar, interruptible(asked):
+        fit_preferences(model, None, rows, settings, beta=options.beta, on_step=look)
     base = options.model if options.model in INSTALLED else str(Path(options.model).resolve())
     thin = adapter_of(model.state_dict())
-    for name, content in adapter_files(thin, model.config, base=base).items():
-        with write_atomically(to / name) as file:
-            file.write(content)
-    print(f"wrote {to}: llmcourse chat --model {to}")
+    write_folder(to, adapter_files(thin, model.config, base=base), force=False)
+    early = "interrupted; " if len(told) < settings.steps else ""
+    print(f"{told[0]}\n{told[-1]}\n{early}wrote {to}: llmcourse chat --model {to}")
 
 
 def _parser() -> ArgumentParser:

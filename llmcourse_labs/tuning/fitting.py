@@ -79,8 +79,8 @@ class FitSettings:
         require_fields(self, "seed", least=0)
 
 
-OnStep = Callable[[int, Any], None]
-"""Is told the number of a step, from 1, and the losses of its batch."""
+OnStep = Callable[[int, Any], object]
+"""Is told the number of a step, from 1, and the losses of its batch; if true, no other follows."""
 
 
 def fit_answers(
@@ -202,8 +202,8 @@ def _fit(
         loss.backward()
         require_finite(clip_by_global_norm(learnt, 1.0), step)
         optimizer.step()
-        if on_step is not None:
-            on_step(step, report)
+        if on_step is not None and on_step(step, report):
+            return
 
 
 def require_finite(norm: float, step: int) -> float:

@@ -1,15 +1,20 @@
 """DPO on a model of others learns an adapter from pairs of one's own.
 
-Mutants: the answers exchanged, their ends left out, a reference that moves with the policy.
+Mutants: the answers exchanged, their ends left out, a reference that moves with the policy; Ctrl-C
+that is heard and not answered; files written one by one under the name; a bar where nobody looks.
 """
 
 import copy
+import io
 import json
 import math
+import signal
 
 import pytest
 import torch
 
+from llmcourse.base import progress
+from llmcourse_labs.export import whole_folder
 from llmcourse_labs.real import opening
 from llmcourse_labs.tuning import fitting, tune
 from llmcourse_labs.tuning.conversations import read_pairs
@@ -54,21 +59,69 @@ def test_without_a_reference_it_is_the_policy_at_its_start():
     assert all(torch.equal(a, b) and not torch.equal(a, c) for a, b, c in pairs)
 
 
+def told_by(file, data, out):  # noqa: F811
+    """The words of the command."""
+    words = ["--stage", "dpo", "--model", str(file), "--data", str(data), "--out", str(out)]
+    return [*words, "--steps", "12", "--learning_rate", "0.01", "--lora_rank", "2"]
+
+
 def test_the_command_leaves_an_adapter_that_prefers(file, data, tmp_path, capsys):  # noqa: F811
     out = tmp_path / "adapter"
-    words = ["--stage", "dpo", "--model", str(file), "--data", str(data), "--out", str(out)]
-    words += ["--steps", "12", "--learning_rate", "0.01", "--lora_rank", "2"]
+    words = told_by(file, data, out)
     assert tune.main(words) == 0, capsys.readouterr().err
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith(f"step 1: loss {math.log(2):.4f}")
+    told, err = capsys.readouterr()
+    first, last, wrote = told.splitlines()
+    assert first.startswith(f"step 1 of 12: loss {math.log(2):.4f}")
+    assert (wrote, err) == (f"wrote {out}: llmcourse chat --model {out}", "")
     opened, tuned = opening.open_model(file), opening.open_model(out)
     rows = own_pair_rows(read_pairs(data), opened.template, opened.tokenizer)
     was_N2, is_N2 = (fitting.pair_log_probs(made.decoder, rows) for made in (opened, tuned))
     moved_N2 = is_N2 - was_N2
     assert (moved_N2[:, 0] - moved_N2[:, 1] > 1).all()
-    assert told[-2].endswith("chosen ahead in 100%")
+    assert last.startswith("step 12 of 12: ")
+    assert last.endswith("chosen ahead in 100%")
     assert tune.main(words) == 2
     assert "exists: choose another folder" in capsys.readouterr().err
+
+
+class PressedAt3(progress.tqdm):
+    """Ctrl-C is pressed in the third step."""
+
+    def update(self, n=1):
+        super().update(n)
+        if self.n == 3:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_keeps_what_was_learnt(file, data, tmp_path, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(progress, "bar", lambda **told: PressedAt3(**told, file=io.StringIO()))
+    out = tmp_path / "adapter"
+    assert tune.main(told_by(file, data, out)) == 0
+    _, last, wrote = capsys.readouterr().out.splitlines()
+    assert last.startswith("step 3 of 12: ")
+    assert wrote.startswith(f"interrupted; wrote {out}")
+    one, other = (opening.open_model(what).decoder.state_dict() for what in (file, out))
+    moved = [name for name, weight in one.items() if not torch.equal(weight, other[name])]
+    assert moved
+    assert all(".w_" in name for name in moved)
+
+
+def test_a_full_disk_leaves_no_half_of_an_adapter(
+    file, data, tmp_path, capsys, monkeypatch  # noqa: F811
+):  # fmt: skip
+    write, places = whole_folder.write_atomically, []
+
+    def failing(path):
+        places.append(path)
+        if len(places) == 2:
+            raise OSError(28, "No space left on device", str(path))
+        return write(path)
+
+    monkeypatch.setattr(whole_folder, "write_atomically", failing)
+    assert tune.main(told_by(file, data, tmp_path / "adapter")) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [data.name]
+    assert len(places) == 2
 
 
 REFUSED = {
