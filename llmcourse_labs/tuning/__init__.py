@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
+    from llmcourse_labs.tuning.answer_tree import drawn, grown, probabilities, right_probabilities
+    from llmcourse_labs.tuning.arithmetic import (
+        CHECKERS,
+        Question,
+        is_held_out,
+        make_products,
+        make_sums,
+        result,
+    )
     from llmcourse_labs.tuning.chat_format import (
         CHAT_TOKENS,
         ChatTokens,
@@ -15,6 +24,15 @@ if TYPE_CHECKING:
         answer_mask,
         chat_tokens,
         with_chat_tokens,
+    )
+    from llmcourse_labs.tuning.checked import (
+        Asked,
+        Checked,
+        CheckedSettings,
+        as_asked,
+        checked_loss,
+        learn_checked,
+        side_by_side,
     )
     from llmcourse_labs.tuning.conversation import Conversation, load_for_chat
     from llmcourse_labs.tuning.distillation import (
@@ -105,5 +123,6 @@ if TYPE_CHECKING:
     from llmcourse_labs.tuning.sft import Score, answers, judge, prompt_ids, score, sft_config
     from llmcourse_labs.tuning.tasks import Task, check, in_format, make_tasks, part_of
     from llmcourse_labs.tuning.tune_config import TuneConfig
+    from llmcourse_labs.tuning.votes import pass_at, vote
 
 lazy(__name__)

