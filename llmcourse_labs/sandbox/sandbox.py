@@ -33,7 +33,6 @@ LOCKS = Path("/run" if Path("/run").is_dir() else "/var/run") / "llmcourse-users
 """A file for each of these ids, locked by the grader that uses it."""
 MARK = "LLMCOURSE_SUBMISSION"
 SYSTEM_FILES = ("ld.so.cache", "localtime", "passwd", "group", "nsswitch.conf", "hosts", "fonts")
-PROBE = "import {worker}, IPython, torch"
 AS_ANOTHER = (
     f"import os; os.setgroups([]); os.setresgid(*[{FIRST_UID}] * 3); "
     f"os.setresuid(*[{FIRST_UID}] * 3); import logging.config; "
@@ -140,18 +139,25 @@ def reserved(place: Place) -> Iterator[Place]:
     raise OSError(f"all {MOST_UIDS:,} user ids from {FIRST_UID} are in use by graders")
 
 
-def detect(private: Sequence[Path], *, worker: str, wanted: str = "auto") -> Isolation:
+def detect(
+    private: Sequence[Path],
+    *,
+    worker: str,
+    wanted: str = "auto",
+    needs: Sequence[str] = ("IPython", "torch"),
+) -> Isolation:
     """Find out what this system can enforce, by trying it.
 
     Args:
         private: folders that a submission must not see.
         worker: the module that is going to run there.
         wanted: auto, namespaces or limits.
+        needs: packages that must be readable there, too.
 
     Raises:
         ValueError: if namespaces are wanted and not to be had.
     """
-    root, probe = os.getuid() == 0, PROBE.format(worker=worker)
+    root, probe = os.getuid() == 0, f"import {', '.join([worker, *needs])}"
     program = shutil.which("bwrap") or ""
     why = "bubblewrap is not installed (Debian: apt-get install bubblewrap)"
     if program and wanted != "limits":

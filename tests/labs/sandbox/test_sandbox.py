@@ -58,11 +58,11 @@ def test_submissions_at_a_time_have_cores_of_their_own(monkeypatch, jobs, cores)
 
 GUARDED = """
 import ctypes, os
-from llmcourse_classroom.grader import worker
+from llmcourse_labs.sandbox import lockdown
 if os.getuid() == 0:
     os.setresuid(61000, 61000, 61000)
-worker._prctl(worker._PR_SET_DUMPABLE, 1)  # as an ordinary user's process is
-worker._stand_guard()
+lockdown.prctl(lockdown.SET_DUMPABLE, 1)  # as an ordinary user's process is
+lockdown.stand_guard()
 guard = os.getppid()
 try:
     open(f"/proc/{guard}/mem", "r+b").close()
