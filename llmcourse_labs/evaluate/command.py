@@ -8,11 +8,12 @@ import json
 import sys
 from argparse import HelpFormatter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from llmcourse.base.arguments import require
 from llmcourse.base.command_line import ended
@@ -23,7 +24,9 @@ from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.train.prepare import COMPLETE, read_provenance
 from llmcourse.train.sampling import add_source, check_source, load
+from llmcourse_labs.evaluate import named
 from llmcourse_labs.evaluate.benchmarks import HOW, are_right, choice_scores, text_loss
+from llmcourse_labs.evaluate.drawing import Setting
 from llmcourse_labs.evaluate.intervals import bootstrap, wilson
 from llmcourse_labs.evaluate.suites import SKILLS, story_items
 from llmcourse_labs.evaluate.trust import (
@@ -43,6 +46,9 @@ PROGRAM = "llmcourse evaluate"
 
 STORY_BYTES = 40_000
 """Of new stories whose loss is measured."""
+
+ITEMS = 200
+"""Of each skill or kind, if nothing is said."""
 
 Row = dict[str, Any]
 
@@ -289,9 +295,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _evaluate(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
-    if options.suite not in SUITES:
-        raise ValueError(f"suite must be {' or '.join(SUITES)}, got {options.suite!r}")
+    known = (*SUITES, *named.SUITES)
+    if options.suite not in known:
+        raise ValueError(f"suite must be {' or '.join(known)}, got {options.suite!r}")
     check_source(options)
+    given = {f.name: v for f in fields(Setting) if (v := options[f.name]) is not None}
+    if options.suite in named.SUITES:
+        _evaluate_named(options, given)
+        return
+    named.setting_of(options.suite, given)  # which says what this suite does not have
     name, template = f"evaluation_{options.suite}.json", None
     begin_ids: Sequence[int] = ()
     if options.model is None:
@@ -306,13 +318,39 @@ def _evaluate(arguments: Sequence[str] | None) -> None:
         model,
         tokenizer,
         options.suite,
-        num_items=options["items"],
+        num_items=ITEMS if options["items"] is None else options["items"],
         seed=options.seed,
         file=file,
         write=lambda line: print(line, flush=True),
         template=template,
         begin_ids=begin_ids,
     )
+    print(f"written to {file}")
+
+
+def _evaluate_named(options: Namespace, given: dict[str, Any]) -> None:
+    """Evaluate a model of others on one of its own suites."""
+    if options.model is None:
+        raise ValueError(f"the suite {options.suite} is for models of others: give --model")
+    setting, suite = named.setting_of(options.suite, given), options.suite
+    require("seed", options.seed, least=0)
+    opened = open_model(options.model)
+    num_items = named.SUITES[suite] if options["items"] is None else options["items"]
+    about = {"suite": suite, "items": num_items, "seed": options.seed}
+    about |= {"model": weights_hash(opened.decoder.state_dict())}
+    about |= {"tokenizer": opened.tokenizer.fingerprint} | named.about(opened, suite, setting)
+    file = Path(options.out or f"{Path(options.model).stem}_evaluation_{suite}.json")
+    table = named.evaluate_named(
+        opened,
+        suite,
+        setting,
+        _kept(file, about),
+        num_items=num_items,
+        seed=options.seed,
+        save=lambda found: _save(file, found),
+    )
+    for name, told in table:
+        print(f"{name:16}  {told}")
     print(f"written to {file}")
 
 
@@ -325,12 +363,18 @@ def _parser() -> ArgumentParser:
         description="Let a run answer questions, and say how sure its scores are.",
     )
     add_source(parser, "folder of the run, or of its export")
-    told = "stories (choices, for any run on stories) or tasks (answers, for a fine-tuned run)"
+    told = (
+        "stories (choices, for any run on stories), tasks (answers, for a fine-tuned run), or for "
+        "a model of others humaneval, lines (programs), refusals, judge"
+    )
     parser.add_argument("--suite", default="stories", help=f"{told} (%(default)s)")
-    told = "items of each skill or kind (%(default)s)"
-    parser.add_argument("--items", type=int, default=200, metavar="N", help=told)
+    told = f"items of each skill or kind ({ITEMS}; of a suite for models of others all that it has)"
+    parser.add_argument("--items", type=int, metavar="N", help=told)
     told = "the same seed asks the same questions (%(default)s)"
     parser.add_argument("--seed", type=int, default=1, help=told)
     told = "the file of the results (RUN/evaluation_SUITE.json, MODEL_evaluation_SUITE.json)"
     parser.add_argument("--out", metavar="FILE", help=told)
+    for field in fields(Setting):
+        told = f"of programs ({field.default} for humaneval)"
+        parser.add_argument(f"--{field.name}", type=field.type | None, help=told)
     return parser
