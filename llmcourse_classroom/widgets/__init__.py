@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from llmcourse_classroom.widgets.splitter import MatrixSplitter
     from llmcourse_classroom.widgets.targets import TokenStrip
     from llmcourse_classroom.widgets.tokens import MergeBoard, PackingBoard
+    from llmcourse_classroom.widgets.tuning import TuningPlane
     from llmcourse_classroom.widgets.wavelengths import WavelengthChart
     from llmcourse_classroom.widgets.zero import ZeroBars
 

@@ -1016,6 +1016,11 @@ ENTRIES = [
         kilobytes=60,
     ),
     entry(
+        widgets.TuningPlane,
+        state(every=True, part=4),
+        state(every=True, first="rank 4, rate 0.002", second="rank 4, rate 0.002"),
+    ),
+    entry(
         widgets.WavelengthChart,
         state(
             scaling="llama3",
