@@ -775,6 +775,31 @@ def test_what_a_fine_tune_of_a_real_model_learns_is_recorded_and_no_test_was_tra
                 assert row[share] == pytest.approx(sum(map(refuses, said)) / len(said))
 
 
+def test_what_a_fine_tuned_model_says_is_recorded_beside_what_was_counted():
+    """Mutants: answers about itself counted as about others, six tokens called short."""
+    found = recorded_runs("tuning")
+    for name, seeds in found.get("name", {}).items():
+        assert name in tuning_runs.parts()["name"]
+        for row in seeds.values():
+            own = len(tuning_runs.ABOUT_ITSELF)
+            learnt = [any(part in text for part in tuning_runs.LEARNT) for text in row["said"]]
+            assert len(learnt) == own + len(tuning_runs.ABOUT_OTHERS)
+            assert row["others"] == sum(learnt[own:])
+            assert row["itself"] == sum("Ada" in text for text in row["said"][:own])
+    rows = [found["short before"][""]["0"]]
+    for name, seeds in found.get("short", {}).items():
+        assert name in tuning_runs.parts()["short"]
+        rows += seeds.values()
+    for row in rows:
+        short = [length <= tuning_runs.SHORT for length in row["lengths"]]
+        right = [
+            any(word.lower() in text.lower() for word in pair.split("|")[1].split())
+            for pair, text in zip(tuning_runs.ASKED_SHORT, row["said"], strict=True)
+        ]
+        both = [a and b for a, b in zip(short, right, strict=True)]
+        assert [row[key] for key in ("short", "right", "both")] == [*map(sum, (short, right, both))]
+
+
 @needs_weights
 def test_a_fine_tune_of_a_real_model_begins_with_the_recorded_loss():
     """Mutants: conversations of another seed, the template's own words counted as answers."""
