@@ -21,7 +21,7 @@ AT_ONCE = 8
 Answer = tuple[int, ...]
 """Ids, the one that ends it among them if it has ended."""
 
-Tree = dict[Answer, float]
+Tree = dict[Answer, int | float]
 """What each answer to a prompt has of the whole: its probability, or how often it was drawn."""
 
 
@@ -29,9 +29,9 @@ Tree = dict[Answer, float]
 def grown(
     model: Transformer,
     prompts_PT: Int64[Tensor, "P T"],
-    split: Callable[[float, Float[Tensor, " V"]], dict[int, float]],
+    split: Callable[[int | float, Float[Tensor, " V"]], dict[int, int | float]],
     *,
-    whole: float,
+    whole: int | float,
     most_tokens: int,
     end_id: int,
 ) -> list[Tree]:
@@ -48,7 +48,9 @@ def grown(
     """
     trees: list[Tree] = [{} for _ in prompts_PT]
     cache = model.new_cache(len(prompts_PT), prompts_PT.shape[1] + most_tokens)
-    nodes: list[tuple[int, Answer, float]] = [(place, (), whole) for place in range(len(trees))]
+    nodes: list[tuple[int, Answer, int | float]] = [
+        (place, (), whole) for place in range(len(trees))
+    ]
     ids_NT = prompts_PT
     for length in range(1, most_tokens + 1):
         p_NV = model(ids_NT, cache=cache, last_only=True)[:, -1].double().softmax(-1)
@@ -89,7 +91,7 @@ def drawn(
         generator: of the draws.
     """
 
-    def split(times: float, p_V: Float[Tensor, " V"]) -> dict[int, float]:
+    def split(times: int | float, p_V: Float[Tensor, " V"]) -> dict[int, int | float]:
         tokens = torch.multinomial(p_V, int(times), replacement=True, generator=generator)
         which, counts = tokens.unique(return_counts=True)
         return dict(zip(which.tolist(), counts.tolist(), strict=True))
@@ -121,7 +123,7 @@ def probabilities(
     """
     wanted = torch.tensor([*allowed, end_id])
 
-    def split(has: float, p_V: Float[Tensor, " V"]) -> dict[int, float]:
+    def split(has: int | float, p_V: Float[Tensor, " V"]) -> dict[int, int | float]:
         parts = (has * p_V[wanted]).tolist()
         return {i: part for i, part in zip(wanted.tolist(), parts, strict=True) if part >= floor}
 

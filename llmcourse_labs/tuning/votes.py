@@ -56,13 +56,13 @@ def vote(n: int, right: float, others_A: Float[Tensor, " A"]) -> float:
     y_Y1 = torch.from_numpy((points + 1) / 2)[:, None]
     won = 0.0
     for c in range(1, n + 1):
-        powers_J = torch.arange(n - c + 1)
-        factorials_J = torch.lgamma(powers_J.double() + 1).exp()
+        powers_J = torch.arange(n - c + 1, dtype=torch.float64)
+        factorials_J = torch.lgamma(powers_J + 1).exp()
         if 2 * c > n:  # more than all others together
             rest = (1 - right) ** (n - c) / math.factorial(n - c)
         else:
             series_YJ = (silent**powers_J / factorials_J).expand(len(y_Y1), -1)
-            apart_JJ = powers_J - powers_J[:, None]
+            apart_JJ = (powers_J - powers_J[:, None]).long()
             for p in others_A.double():
                 terms_J = (p**powers_J / factorials_J).where(powers_J < c, 0.0)
                 product_YJ = series_YJ @ terms_J[apart_JJ].where(apart_JJ >= 0, 0.0)

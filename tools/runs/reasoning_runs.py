@@ -54,11 +54,11 @@ SEEDS = (0, 1, 2)
 
 TESTS, TEST_SEED, WATCHED = 64, 1_000, 16
 """Held-out sums that every run is judged on, and how many of them give the entropy."""
-WARM, WARM_STEPS, WARM_BATCH, WARM_RATE = 400, 50, 16, 1e-4
+WARM, WARM_STEPS, WARM_BATCH, WARM_RATE = 480, 60, 16, 1e-4
 """Sums of the start, its updates, sums of each, and its rate; all weights learn."""
 ASKED, ASKED_SEED = 800, 1
 """Sums that a policy draws its questions from."""
-STEPS, PROMPTS, GROUP, RATE = 100, 8, 8, 1e-5
+STEPS, PROMPTS, GROUP, RATE = 100, 8, 8, 3e-6
 """Of a policy; all weights learn."""
 EVERY = 20
 """Updates between two measurements."""
