@@ -258,8 +258,6 @@ class FineTuning(TrainingStage):
     ) -> None:
         """Take the weights of the run that this one starts from, and thin matrices if asked for."""
         assert isinstance(config, TuneConfig)
-        if anew:
-            first_model(config, model)
         if config.quantised_base:
             path = find_model(config.start)
             if path.is_dir():
@@ -268,6 +266,8 @@ class FineTuning(TrainingStage):
                     "folder: leave it out, or write a file with llmcourse quantise"
                 )
             keep_in_blocks(model, GgufFile(path))
+        elif anew:
+            first_model(config, model)
         if config.lora_rank:
             assert tokenizer is not None
             adapt(config, model, tokenizer)

@@ -67,27 +67,31 @@ def make_of(tensor: Tensor) -> Callable[[], Tensor] | None:
 
 
 def keep_in_blocks(decoder: Transformer, file: GgufFile) -> None:
-    """Freeze a decoder, and put the blocks of its file in place of the matrices made of them.
+    """Freeze a decoder, and give it the weights of a file, matrices in their blocks.
 
-    It computes the same bits as before; backward makes anew the matrices that it needs.  What is no
-    matrix of blocks stays as it is.
+    It computes the bits that the matrices would give; backward makes anew those that it needs.  A
+    matrix that it had goes before the next one comes, so the file's are never whole beside them.
 
     Args:
-        decoder: of this file; changed in place.
+        decoder: of the file's shape, whatever its weights; changed in place.
         file: in which at least one matrix is in blocks.
 
     Raises:
         ValueError: if none is.
     """
-    names = gguf_names(decoder.config)
-    names = {n: t for n, t in names.items() if KINDS[file.tensors[t].kind].num_weights > 1}
-    if not names:
+    names, config = gguf_names(decoder.config), decoder.config
+    in_blocks = {n for n, t in names.items() if KINDS[file.tensors[t].kind].num_weights > 1}
+    if not in_blocks:
         raise ValueError(f"{file.path} holds no matrix in blocks of few bits: nothing would be won")
     decoder.requires_grad_(False)
     for ours, theirs in names.items():
-        blocks_FNB = reordered(ours, file.read_blocks(theirs), decoder.config, to_file=False)
         place, _, last = ours.rpartition(".")
         owner = decoder.get_submodule(place)
+        if ours not in in_blocks:
+            weight = reordered(ours, file.read(theirs), config, to_file=False)
+            owner.get_parameter(last).copy_(weight)
+            continue
+        blocks_FNB = reordered(ours, file.read_blocks(theirs), config, to_file=False)
         weight = owner.get_parameter(last).detach()
         delattr(owner, last)
         owner.register_buffer(last, weight)  # bytes are no parameters

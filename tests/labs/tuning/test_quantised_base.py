@@ -1,7 +1,8 @@
 """LoRA beside blocks of 4 bits is LoRA on the matrices that they stand for, and holds none of them.
 
 Mutants: a matrix kept whole; made anew without B A, or with A alone; a file's blocks of another
-matrix; a merge that leaves the blocks' own weights out.
+matrix; a merge that leaves the blocks' own weights out; gains that are not the file's; the whole
+model of the file opened beside the blocks.
 """
 
 import pytest
@@ -20,7 +21,7 @@ from llmcourse_labs.real.gguf_file import GgufFile
 from llmcourse_labs.real.gguf_names import decoder_from_gguf
 from llmcourse_labs.real.gguf_writer import write_gguf
 from llmcourse_labs.real.quantise import frozen
-from llmcourse_labs.tuning import tune
+from llmcourse_labs.tuning import fine_tuning, tune
 from llmcourse_labs.tuning.lora import LowRank, add_low_rank, merged
 from tests.labs.real.test_opening import TALK, decoder, file, tokenizer  # noqa: F401 - fixtures
 from tests.labs.tuning.test_conversations import QUICK, talk  # noqa: F401 - fixture
@@ -43,6 +44,9 @@ def with_lora(path, *, in_blocks):
     opened = GgufFile(path)
     made, generator = decoder_from_gguf(opened), runtime.generator(1)
     if in_blocks:
+        for weight in made.parameters():  # it had others before
+            weight.detach().normal_(generator=generator)
+        generator = runtime.generator(1)
         frozen.keep_in_blocks(made, opened)
     add_low_rank(made, 3, generator=generator)
     with torch.no_grad():
@@ -126,10 +130,12 @@ def run(path, data, out, *words):
     assert tune.main([*told, *QUICK, "--sample_tokens", "1", *words]) == 0
 
 
-def test_a_run_is_that_of_the_matrices(few_bits, talk, tmp_path):  # noqa: F811
+def test_a_run_is_that_of_the_matrices(few_bits, talk, tmp_path, monkeypatch):  # noqa: F811
     plain, packed = tmp_path / "plain", tmp_path / "packed"
     run(few_bits, talk, plain)
-    run(few_bits, talk, packed, "--quantised_base", "true")
+    with monkeypatch.context() as patch:  # no matrix of the file is whole beside those of the run
+        patch.setattr(fine_tuning, "open_model", None)
+        run(few_bits, talk, packed, "--quantised_base", "true")
     one, other = (sampling.load(out)[0].state_dict() for out in (plain, packed))
     assert all(torch.equal(one[name], weight) for name, weight in other.items())
     before = opening.open_model(few_bits).decoder.state_dict()
