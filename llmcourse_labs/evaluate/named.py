@@ -61,7 +61,7 @@ def about(model: RealModel, suite: str, setting: Setting) -> Row:
     source = model.template and model.template.source
     told: Row = {"template": source and hashlib.sha256(source.encode()).hexdigest()[:16]}
     if suite in DEFAULTS:
-        told |= {"setting": asdict(setting), "prompt": setting.asked(_problems(suite)[0])}
+        told |= {"setting": asdict(setting), "prompt": setting.asked(problems(suite)[0])}
     elif suite == "refusals":
         told |= {"setting": asdict(ANSWER), "undoing": honesty.UNDOING}
     else:
@@ -93,8 +93,8 @@ def rows(
         ValueError: if the package or the sandbox of the suite is missing, or a number is too great.
     """
     if suite in DEFAULTS:
-        require("items", num_items, most=len(problems := _problems(suite)))
-        left = [each for each in problems[:num_items] if each.task_id not in known]
+        require("items", num_items, most=len(all_of := problems(suite)))
+        left = [each for each in all_of[:num_items] if each.task_id not in known]
         yield from _program_rows(model, left, setting, seed=seed)
     elif suite == "refusals":
         asked = {kind: honesty.questions(kind, num_items, seed=seed) for kind in honesty.KINDS}
@@ -163,7 +163,8 @@ def evaluate_named(
     return told(suite, found["rows"], seed=seed)
 
 
-def _problems(suite: str) -> list[Problem]:
+def problems(suite: str) -> list[Problem]:
+    """Return the problems of a suite of programs."""
     return human_eval() if suite == "humaneval" else line_problems()
 
 

@@ -178,8 +178,8 @@ def test_a_judge_is_told_by_what_it_does():
 
 
 def test_kappa_of_a_table():
-    # 0.7 agree, by chance 0.5 * 0.6 + 0.5 * 0.4 = 0.5.
-    assert judging.cohen_kappa(Pair(40, 10, 20, 30)) == pytest.approx(0.4, rel=1e-12)
+    # 0.7 agree, by chance 0.6 * 0.6 + 0.4 * 0.4 = 0.52.
+    assert judging.cohen_kappa(Pair(45, 15, 15, 25)) == pytest.approx(0.375, rel=1e-12)
     with pytest.raises(ValueError, match="kappa is 0 / 0"):
         judging.cohen_kappa(Pair(5, 0, 0, 0))
 
