@@ -81,8 +81,12 @@ function render({ model, el }) {
       run.points.length > 1 ? run.points.map(([loss, bits]) => s("circle", { cx: x(loss), cy: y(bits), r: 2.5, fill: "currentColor", opacity: 0.6 })) : null,
       s("g", { transform: `translate(${cx} ${cy})` }, mark(run, 5))));
     if (own) return;
-    const [dx, dy, anchor] = [[0, -10, "middle"], [9, 4, "start"], [0, 18, "middle"]][ways.indexOf(run.way) % 3];
-    svg.append(label(clamp(cx + dx, box[0] + 18, box[2] - (anchor === "start" ? 42 : 18)), cy + dy, run.rate, { "text-anchor": anchor, class: "tp-11 tp-muted tp-over" }));
+    const last = run === of(run.way).at(-1);
+    if (!last && box[2] < 500) return; // a phone has no place for them
+    const text = last ? `${run.way}, ${run.rate}` : run.rate;
+    const long = 5.7 * text.length;
+    const [dx, dy] = [last ? [9, 4] : [-long / 2, -10], [9, 4], last ? [9, 4] : [-long / 2, 18]][ways.indexOf(run.way) % 3];
+    svg.append(label(cx + dx + long > box[2] ? cx - 9 - long : cx + dx, cy + (cx + dx + long > box[2] ? 4 : dy), text, { class: "tp-11 tp-muted tp-over" }));
   }
 
   // A ring around a run, with its name where the picture has the most space.
@@ -149,8 +153,10 @@ function render({ model, el }) {
 
   // What all runs say, where a pair says one thing.
   function whole(one, two) {
-    const best = unbeaten(runs.map(({ mean }) => mean)).map((i) => runs[i].name);
-    const front = `Beaten by no other run: ${listed(best)}.`;
+    const best = unbeaten(runs.map(({ mean }) => mean)).map((i) => runs[i]);
+    const ends = best.filter((run) => [of(run.way)[0], of(run.way).at(-1)].includes(run)); // of the rates that were tried
+    const names = (some) => listed(some.map(({ name }) => `“${name}”`));
+    const front = `Beaten by no other run: ${names(best)}.` + (ends.length ? ` At an end of its way's rates: ${names(ends)}. A better rate may lie beyond.` : "");
     if (one.way === two.way) return front;
     const { pairs, first, second, neither } = tally(of(one.way).map(({ mean }) => mean), of(two.way).map(({ mean }) => mean));
     return `Of the ${plural(pairs, "pair")} of one rate each, “${one.way}” wins ${first}, “${two.way}” wins ${second}, and ${neither} decide nothing. ${front}`;

@@ -146,7 +146,7 @@ def test_a_pair_of_rates_makes_either_way_the_winner(show, plane):
 
 
 def test_wins_and_their_number(show, monkeypatch):
-    """Mutants: pairs within a way are counted; a run beats itself."""
+    """Mutants: pairs within a way are counted; inner rates are called ends, too."""
     found = made()
     found["plane"]["thin, rate 0.002"]["0"] = row(0.55, 1.12)
     found["plane"]["thin, rate 0.02"] = {"0": row(0.62, 1.6)}
@@ -156,10 +156,9 @@ def test_wins_and_their_number(show, monkeypatch):
     choose(page, "another run", "thin, rate 0.02", "“all weights” wins")
     page.get_by_label("all runs").check()
     holds(said(page), "Of the 9 pairs", "“all weights” wins 2", "“thin” wins 1", "6 decide nothing")
-    front = (
-        "all weights, rate 0.00005, all weights, rate 0.001, thin, rate 0.0005 and thin, rate 0.002"
-    )
-    holds(said(page), f"Beaten by no other run: {front}.")
+    ends = ["“all weights, rate 0.00005”", "“all weights, rate 0.001”", "“thin, rate 0.0005”"]
+    holds(said(page), f"no other run: {', '.join(ends)} and “thin, rate 0.002”.")
+    holds(said(page), f"rates: {', '.join(ends[:2])} and {ends[2]}. A better rate may lie beyond")
     holds(pictured(page), "thin, rate 0.02 (loss 0.620, 1.600 bits)")
 
 
@@ -231,17 +230,17 @@ def test_the_table_and_the_note_have_every_run(show, plane):
     assert rows[0][:3] == ["before", f"{shipped['loss']:.3f}", f"{shipped['bits']:.3f}"]
 
 
-def test_the_ring_moves_to_the_run_and_with_reduced_motion_is_there_at_once(show, page, plane):
-    """Mutants: it is there at once; it stays."""
-    for motion in ("no-preference", "reduce"):
-        page.emulate_media(reduced_motion=motion)
-        show(plane(), as_is=True)
-        stop_time(page)
-        before = place(page, "first")
-        choose(page, "one run", "all weights, rate 0.00005")
-        later(page, 40)
-        between = place(page, "first")
-        later(page, 400)
-        after = place(page, "first")
-        assert before[0] < after[0]
-        assert (between[0] < after[0] - 1) == (motion == "no-preference")
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_the_ring_moves_to_its_run(show, page, plane, motion):
+    """Mutants: it is there at once; it stays; it moves where motion is not wanted."""
+    page.emulate_media(reduced_motion=motion)
+    show(plane(), as_is=True)
+    stop_time(page)
+    before = place(page, "first")
+    choose(page, "one run", "all weights, rate 0.00005")
+    later(page, 40)
+    between = place(page, "first")
+    later(page, 400)
+    after = place(page, "first")
+    assert before[0] < after[0]
+    assert (between[0] < after[0] - 1) == (motion == "no-preference")
