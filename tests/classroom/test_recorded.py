@@ -17,7 +17,14 @@ from llmcourse_labs.capstone import CapstoneConfig, hashes, run_capstone, shippe
 from llmcourse_labs.evaluate import HOW, SKILLS
 from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.real.quantise import Grid
-from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs, refuses
+from llmcourse_labs.tuning import (
+    hack_lab,
+    make_sums,
+    make_tasks,
+    part_of,
+    preference_pairs,
+    refuses,
+)
 from llmcourse_labs.tuning.preference_data import CLOSING, OPENING
 from tools.runs import (
     addresses_runs,
@@ -36,6 +43,7 @@ from tools.runs import (
     mup_runs,
     preference_runs,
     quantise_runs,
+    reasoning_runs,
     rl_runs,
     serving_runs,
     sft_runs,
@@ -811,6 +819,39 @@ def test_a_fine_tune_of_a_real_model_begins_with_the_recorded_loss():
     (again,) = tuning_runs.learn(decoder, talk, rate=1e-30, seed=0, steps=1)
     decoder.norm.requires_grad_(False)  # and is what it was: the rate is too small
     assert firsts == pytest.approx([again] * len(firsts), abs=2e-3)
+
+
+def test_what_a_checker_teaches_a_real_model_is_recorded_on_sums_that_it_never_saw():
+    """Of what is recorded by now.  Mutants: tests of training pairs, a mean of other pairs."""
+    found, file = recorded_runs("reasoning"), reasoning_runs.FOUND
+    assert file.stat().st_size < 90_000  # a chapter carries it
+    settings = reasoning_runs.ABOUT["settings"]
+    assert settings | found["settings"] == settings
+    tests = make_sums(reasoning_runs.TESTS, seed=reasoning_runs.TEST_SEED, held_out=True)
+    for number, seed in (
+        (reasoning_runs.WARM, 0),
+        (reasoning_runs.ASKED, reasoning_runs.ASKED_SEED),
+    ):
+        sums = make_sums(number, seed=seed)
+        assert {q.prompt for q in sums}.isdisjoint(q.prompt for q in tests)
+    start = found["start"][""]["0"]
+    assert list(start["answers"]) == [q.prompt for q in tests]
+    for question, p in zip(tests, start["p"], strict=True):
+        assert start["answers"][question.prompt].get(question.answer, 0) == pytest.approx(
+            p, abs=6e-3
+        )
+    rows = [start, *(row for seeds in found.get("answers", {}).values() for row in seeds.values())]
+    for reward, seeds in found["policy"].items():
+        for row in seeds.values():
+            assert list(map(int, row["steps"]))[-1] == reasoning_runs.STEPS, reward
+            rows += row["steps"].values()
+    for row in rows:
+        for k, share in row["pass"].items():
+            by_hand = sum(1 - (1 - p) ** int(k) for p in row["p"]) / len(tests)
+            # Rounded to 1e-4 each, 64 draws of a rare answer are 64 times as wrong.
+            assert share == pytest.approx(by_hand, abs=5e-5 + 5e-5 * int(k))
+        if votes := row.get("votes"):
+            assert votes["all"]["1"] == pytest.approx(row["pass"]["1"], abs=2e-3)
 
 
 def test_answers_of_a_real_model_are_recorded_with_their_questions():
