@@ -24,6 +24,7 @@ from jsonargparse import ArgumentParser
 
 from llmcourse.base import progress, runtime
 from llmcourse.data.tokenizer import Tokenizer
+from llmcourse.model import Transformer
 from llmcourse.train.signals import StopRequest, interruptible
 from llmcourse_labs.export.whole_folder import write_folder
 from llmcourse_labs.real.opening import INSTALLED, open_model
@@ -90,11 +91,22 @@ def tune(arguments: Sequence[str]) -> None:
 
     with bar, interruptible(asked):
         fit_preferences(model, None, rows, settings, beta=options.beta, on_step=look)
-    base = options.model if options.model in INSTALLED else str(Path(options.model).resolve())
-    thin = adapter_of(model.state_dict())
-    write_folder(to, adapter_files(thin, model.config, base=base), force=False)
+    write_adapter(model, options.model, to)
     early = "interrupted; " if len(told) < settings.steps else ""
     print(f"{told[0]}\n{told[-1]}\n{early}wrote {to}: llmcourse chat --model {to}")
+
+
+def write_adapter(model: Transformer, base: str, to: Path) -> None:
+    """Write the thin matrices of a model in peft's files, with the name of the model beside them.
+
+    Args:
+        model: with thin matrices.
+        base: what was opened: an installed name, or a path.
+        to: a new folder, which appears whole.
+    """
+    base = base if base in INSTALLED else str(Path(base).resolve())
+    thin = adapter_of(model.state_dict())
+    write_folder(to, adapter_files(thin, model.config, base=base), force=False)
 
 
 def _parser() -> ArgumentParser:

@@ -1,12 +1,13 @@
 """The command:  llmcourse tune --stage sft --start runs/a --out runs/chat.
 
-Every field of `TuneConfig` that has to do with one process is a flag.  `--stage dpo`, for models of
-others, is `tuning.dpo`.
+Every field of `TuneConfig` that has to do with one process is a flag.  `--stage dpo` and
+`--stage grpo`, for models of others, are `tuning.dpo` and `tuning.grpo`.
 """
 
 import itertools
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
@@ -27,7 +28,7 @@ from llmcourse.train.loop import in_new_folder, resume, start
 from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.saved import check_memory, require_run
 from llmcourse.train.signals import StopRequest
-from llmcourse_labs.tuning import dpo
+from llmcourse_labs.tuning import dpo, grpo
 from llmcourse_labs.tuning.conversations import settings_of_model
 from llmcourse_labs.tuning.fine_tuning import settings_of_start
 from llmcourse_labs.tuning.tune_config import TuneConfig
@@ -65,8 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A run that is warned by SIGTERM or SIGUSR1 saves and returns 75, `GO_ON`.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if "--stage=dpo" in words or ("--stage", "dpo") in itertools.pairwise(words):
-        return ended(PROGRAM, lambda: dpo.tune(words), told=(TrainingDivergedError,))
+    for name, stage in (("dpo", dpo.tune), ("grpo", grpo.tune)):
+        if f"--stage={name}" in words or ("--stage", name) in itertools.pairwise(words):
+            return ended(PROGRAM, partial(stage, words), told=(TrainingDivergedError,))
     return status_of(PROGRAM, lambda asked: _tune(words, asked))
 
 
@@ -117,7 +119,7 @@ def _parser() -> ArgumentParser:
         exit_on_error=False,
         default_env=False,
         usage="%(prog)s ((--start | --model) WHAT --out | --resume) FOLDER [option value ...]",
-        description="Teach a run, or a model of others, to answer; see also --stage dpo --help.",
+        description="Teach a run, or a model of others, to answer; see --stage dpo, grpo --help.",
     )
     parser.add_argument("--out", help="new folder of the run")
     parser.add_argument("--resume", help="folder of a run to continue; --steps may change")
