@@ -92,7 +92,7 @@ function render({ model, el }) {
   // A ring around a run, with its name where the picture has the most space.
   function drawPicked(svg, run, which, other, { x, y, box }) {
     const [cx, cy] = [x(run.mean[0]), y(run.mean[1])];
-    const long = 6.6 * run.name.length;
+    const long = 7.2 * run.name.length;
     const up = cy < y(other.mean[1]) || (run === other && which === "first");
     const left = clamp(cx - long / 2, box[0] + 2, box[2] - long);
     svg.append(s("g", { "data-key": which, transform: `translate(${cx} ${cy})`, class: color(run) },
