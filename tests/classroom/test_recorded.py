@@ -410,17 +410,18 @@ def test_every_run_on_rewards_is_recorded_with_its_seeds():
 
 
 def test_each_control_of_a_better_judge_changes_one_thing(monkeypatch):
-    """Mutants: the square in both, new answers in both, the first judge's pairs for new answers."""
+    """Mutants: the square in all, new answers in all, 300 pairs of all, or of new answers."""
     monkeypatch.setattr(rl_runs, "judged_texts", lambda _talker, _seed: (["old"], ["old"]))
     monkeypatch.setattr(rl_runs, "hacked_texts", lambda _seed: (["new"], ["new"]))
     fitted = lambda _, texts, **how: (texts, how["pairs"], how["squares"])  # noqa: E731
     monkeypatch.setattr(rl_runs, "fitted_judge", fitted)
     monkeypatch.setattr(rl_runs, "hack_run", lambda _seed, judge, _gold, **_: judge(None))
-    found = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS[-3:]}
+    found = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS[-4:]}
     assert found == {
         "a judge who saw more": (["old", "new"], 600, True),
         "the square alone": (["old"], 300, True),
         "new answers alone": (["old", "new"], 600, False),
+        "the square, twice the pairs": (["old"], 600, True),
     }
     assert rl_runs.length_run(0, "one judge") == (["old"], 300, False)
 

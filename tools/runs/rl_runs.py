@@ -67,8 +67,9 @@ LENGTH_WAYS = (
     "a judge who saw more",
     "the square alone",
     "new answers alone",
+    "the square, twice the pairs",
 )
-"""The last two change one thing each of the two that a judge who saw more changes at once."""
+"""The last three take apart what a judge who saw more changes at once: a square, answers, pairs."""
 CHECKER_WAYS = ("mentions", "mentions, KL penalty", "exact")
 
 
@@ -180,7 +181,7 @@ def hacked_texts(seed: int) -> tuple[list[Task], list[str]]:
 
 def length_run(seed: int, way: str) -> dict[str, Any]:
     """Learn from a judge of answers, in one of the ways."""
-    squares = way in ("a judge who saw more", "the square alone")
+    squares = way == "a judge who saw more" or way.startswith("the square")
 
     def reward_of(talker: ChatModel) -> Reward:
         tasks, texts = judged_texts(talker, seed)
@@ -188,7 +189,7 @@ def length_run(seed: int, way: str) -> dict[str, Any]:
             return worst_of(
                 [fitted_judge(tasks, texts, pairs=PAIRS, seed=5 * seed + n) for n in range(5)]
             )
-        pairs = PAIRS
+        pairs = 2 * PAIRS if way == "the square, twice the pairs" else PAIRS
         if way in ("a judge who saw more", "new answers alone"):
             more, others = hacked_texts(seed)
             tasks, texts, pairs = tasks + more, texts + others, 2 * PAIRS
