@@ -322,6 +322,7 @@ def test_every_fine_tuned_run_is_recorded_with_its_seeds():
     learnt = {name: runs["0"]["learnt"] for name, runs in found["rates"].items()}
     assert learnt["all weights at 0.004"] == learnt["replay 0.1 at 0.01"] == 354_320
     assert learnt["rank 16 at 0.02"] - 320 == 4 * (learnt["rank 4 at 0.02"] - 320)
+    assert learnt["rank 16, embedding at 0.01"] - learnt["rank 16 at 0.01"] == (772 - 4) * 80
     short = sft_runs.SHORT
     settings = {"examples": sft_runs.SMALL, "ways": short, "rates": short, "long": sft_runs.LONG}
     assert found["settings"] == settings

@@ -8,7 +8,8 @@ What the model can do before is always measured.
 
 examples  how many conversations it takes until the answers have the right form, and new ones.
 ways      with more replay.
-rates     all weights, those of the blocks, thin matrices, replay, no mask: at five learning rates.
+rates     all weights, those of the blocks, thin matrices without and with the embedding, replay, no
+          mask: at five learning rates (with the embedding at two).
 long      what becomes of the six kinds of tasks in a longer run.
 """
 
@@ -18,13 +19,25 @@ from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
 import torch
 
 from llmcourse import train
+from llmcourse.data.tokenizer import Tokenizer
+from llmcourse.model import Transformer
 from llmcourse.train import Run
-from llmcourse_labs.tuning import Task, answers, in_format, judge, make_tasks, sft_config
+from llmcourse_labs.tuning import (
+    Task,
+    answers,
+    fine_tuning,
+    in_format,
+    judge,
+    make_tasks,
+    sft_config,
+)
 from llmcourse_labs.tuning.chat_format import CHAT_TOKENS
+from llmcourse_labs.tuning.lora import add_low_rank
 from llmcourse_labs.tuning.tune_config import TuneConfig
 from tools.runs.recording import Runs, record
 
@@ -46,10 +59,14 @@ RATES: dict[str, dict[str, Any]] = {
     "blocks alone": {"blocks_alone": True, "learning_rate": (3e-4, 1e-3, 2e-3, 4e-3, 1e-2)},
     "rank 4": {"lora_rank": 4, "learning_rate": (1e-3, 4e-3, 1e-2, 2e-2, 4e-2)},
     "rank 16": {"lora_rank": 16, "learning_rate": (1e-3, 4e-3, 1e-2, 2e-2, 4e-2)},
+    "rank 16, embedding": {
+        **{"lora_rank": 16, "embedding": True},
+        "learning_rate": (4e-3, 1e-2),
+    },
     "replay 0.1": {"replay": 0.1, "learning_rate": (3e-4, 1e-3, 2e-3, 4e-3, 1e-2)},
     "no mask": {"learn_all": True, "learning_rate": (3e-4, 1e-3, 2e-3, 4e-3, 1e-2)},
 }
-"""Each way with its own five rates: two ways at one rate say nothing of the ways."""
+"""Each way with its own rates: two ways at one rate say nothing of the ways."""
 SHORT = {"steps": 100, "batch_size": 12, "learning_rate": 4e-3, "examples": 3_000}
 SMALL = {"steps": 150, "batch_size": 2, "learning_rate": 4e-3}
 LONG = {"steps": 600, "batch_size": 12, "learning_rate": 5e-3, "examples": 20_000, "replay": 0.1}
@@ -89,13 +106,16 @@ def tuned(
     on_step: Callable[..., None] | None = None,
     *,
     blocks_alone: bool = False,
+    embedding: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
     """Fine-tune, and measure what came out.
 
-    With `blocks_alone` the embedding stays but for the rows of the chat tokens, as with LoRA.
+    With `blocks_alone` the embedding stays but for the rows of the chat tokens, as with LoRA; with
+    `embedding` LoRA learns all of its rows.
     """
-    with TemporaryDirectory() as folder:
+    adapt = with_embedding if embedding else fine_tuning.adapt
+    with TemporaryDirectory() as folder, mock.patch.object(fine_tuning, "adapt", adapt):
         config = sft_config(start, seed=seed, **QUIET, **settings)
         run = train.start(config, Path(folder) / "run")
         learnt = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
@@ -106,6 +126,13 @@ def tuned(
             run.model.embedding.register_hook(lambda grad_VD: grad_VD * new_V1)
         train.fit(run, on_step=on_step)
         return measured(run) | {"by heart seen": by_heart(run), "learnt": learnt}
+
+
+def with_embedding(config: TuneConfig, model: Transformer, tokenizer: Tokenizer) -> None:
+    """Let a model learn by thin matrices, and every row of its embedding, the head."""
+    generator = torch.Generator().manual_seed(config.seed + 3)
+    rows = range(tokenizer.vocab_size)
+    add_low_rank(model, config.lora_rank, generator=generator, new_ids=rows)
 
 
 def by_heart(run: Run) -> float:
