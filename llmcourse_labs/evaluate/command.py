@@ -376,5 +376,6 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--out", metavar="FILE", help=told)
     for field in fields(Setting):
         told = f"of programs ({field.default} for humaneval)"
-        parser.add_argument(f"--{field.name}", type=field.type | None, help=told)
+        hint: Any = field.type
+        parser.add_argument(f"--{field.name}", type=hint | None, help=told)
     return parser

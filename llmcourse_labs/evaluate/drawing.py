@@ -123,7 +123,8 @@ def written(
         max_rows=ROWS,
         tokens_per_step=256,
     )
-    owners, ids = {}, {}
+    owners: dict[int, tuple[int, int]] = {}
+    ids: dict[int, list[int]] = {}
     answers: list[dict[int, str]] = [{} for _ in prompts]
     for place, prompt in enumerate(prompts):
         for draw in range(setting.draws):

@@ -37,8 +37,11 @@ def main() -> None:
             return
         name, arguments = ast.literal_eval(line.decode())
         try:
-            called = names[name](*arguments) if name else exec(arguments[0], names)
-            told = ("ok", repr(plain(called)))
+            if name:
+                told = ("ok", repr(plain(names[name](*arguments))))
+            else:
+                exec(arguments[0], names)
+                told = ("ok", "None")
         except BaseException as error:
             told = ("crash", f"{type(error).__name__}: {error}"[:200])
 
