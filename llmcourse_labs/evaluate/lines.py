@@ -51,30 +51,30 @@ product(a, b, c) | the product of the three numbers
     a * b * c | 2, 3, 4 ; 0, 1, 5 ; -1, 2, 7
 cube(x) | x to the third power
     x ** 3 | 2, ; -1, ; 0,
-to_seconds(hours, minutes) | the number of seconds in hours and minutes
-    hours * 3600 + minutes * 60 | 1, 1 ; 0, 5 ; 2, 30
-is_palindrome(text) | whether text reads the same from both ends
-    text == text[::-1] | "otto", ; "abc", ; "",
-smaller_than(xs, limit) | the items of xs that are less than limit
-    [x for x in xs if x < limit] | [1, 5, 3], 4 ; [], 1 ; [9], 9
-count_item(xs, x) | how many times x is in xs
-    xs.count(x) | [1, 2, 1], 1 ; [], 3 ; "abca", "a"
 perimeter(width, height) | the perimeter of a rectangle of that width and height
     2 * (width + height) | 2, 3 ; 1, 5 ; 0, 4
 kilometres(metres) | metres as kilometres
     metres / 1000 | 1500, ; 0, ; 20,
-difference(a, b) | the distance between the numbers a and b
-    abs(a - b) | 3, 5 ; 5, 3 ; 2, 2
 divides(a, b) | whether b is a multiple of a
     b % a == 0 | 2, 4 ; 3, 4 ; 5, 5
-average_two(a, b) | the mean of a and b
-    (a + b) / 2 | 1, 3 ; 2, 5 ; 0, 0
 last_two(xs) | the last two items of xs
     xs[-2:] | [3, 1, 2], ; "abc", ; [5, 6],
-without_first(xs) | all items of xs but the first
-    xs[1:] | [3, 1, 2], ; "abc", ; [5],
 is_between(x, low, high) | whether x is at least low and at most high
     low <= x <= high | 2, 1, 3 ; 3, 1, 3 ; 0, 1, 3
+total(xs) | the sum of the numbers in xs
+    sum(xs) | [3, 1, 2], ; [], ; [-1, -4],
+first(xs) | the first item of xs
+    xs[0] | [3, 1, 2], ; "abc", ; [[]],
+reverse(xs) | the items of xs in reverse order
+    xs[::-1] | [3, 1, 2], ; "abc", ; [],
+split_words(text) | the list of the words of text
+    text.split() | "a b c", ; "one", ; "two words",
+minutes_to_seconds(minutes) | the number of seconds in that many minutes
+    minutes * 60 | 1, ; 5, ; 0,
+remainder(a, b) | what is left when a is divided by b
+    a % b | 7, 3 ; 6, 3 ; 1, 4
+lower(text) | text in small letters
+    text.lower() | "AbC", ; "", ; "X y",
 """
 """The arguments of a test are a tuple, as Python writes it; tests are apart by a semicolon."""
 
