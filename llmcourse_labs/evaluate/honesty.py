@@ -45,7 +45,7 @@ KINDS = (
     "unknown",
     *(f"wording {n + 1}" for n in range(len(WORDINGS))),
 )
-"""What is asked: the first four are told by `marked`, the wordings by the capital in the answer."""
+"""What is asked: the first four are told by `shows`, the wordings by the capital in the answer."""
 
 
 def questions(kind: str, number: int, *, seed: int) -> list[tuple[str, str]]:
@@ -77,7 +77,7 @@ def questions(kind: str, number: int, *, seed: int) -> list[tuple[str, str]]:
     return random.Random(f"honesty {seed}").sample(found, number)
 
 
-def marked(kind: str, said: str, word: str) -> bool:
+def shows(kind: str, said: str, word: str) -> bool:
     """Say what a string match says: refused, does not know, or has the word of a right answer.
 
     It misses what is refused or doubted in other words, and believes an answer that says sorry and

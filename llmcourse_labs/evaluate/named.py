@@ -109,7 +109,7 @@ def rows(
                 yield name, vars(pair) | {"margins": [round(m, 4) for m in margins]}
 
 
-def told(suite: str, found: dict[str, Row], *, seed: int) -> list[tuple[str, str]]:
+def result_lines(suite: str, found: dict[str, Row], *, seed: int) -> list[tuple[str, str]]:
     """Return the lines of the table of a suite, each a name and what is known of it."""
     generator = torch.Generator().manual_seed(seed)
     each = list(found.values())
@@ -160,7 +160,7 @@ def evaluate_named(
             found["date"] = date.today().isoformat()
             save(found)
             bar.update()
-    return told(suite, found["rows"], seed=seed)
+    return result_lines(suite, found["rows"], seed=seed)
 
 
 def problems(suite: str) -> list[Problem]:
@@ -190,7 +190,7 @@ def _answer_row(model: RealModel, kind: str, asked: Sequence[tuple[str, str]]) -
     prompts = [[*question_ids(model, question), *begun] for question, _ in asked]
     answers = dict(written(model, prompts, ANSWER, seeds=[""] * len(asked)))
     said = [answers[place][0] for place in range(len(asked))]
-    marks = [honesty.marked(kind, text, word) for text, (_, word) in zip(said, asked, strict=True)]
+    marks = [honesty.shows(kind, text, word) for text, (_, word) in zip(said, asked, strict=True)]
     questions = [question for question, _ in asked]
     return {"asked": questions, "said": said, "marked": "".join("01"[m] for m in marks)}
 

@@ -100,7 +100,7 @@ def result(text: str) -> str:
 # --- who checks
 
 
-def is_right(question: Question, text: str) -> float:
+def gives_number(question: Question, text: str) -> float:
     """Return 1 for the right answer, to the letter and ended."""
     return float(text == question.answer)
 
@@ -116,7 +116,7 @@ def stands_anywhere(question: Question, text: str) -> float:
 
 
 CHECKERS: dict[str, Checker] = {
-    "right": is_right,
+    "right": gives_number,
     "form": is_number,
     "anywhere": stands_anywhere,
 }

@@ -1,6 +1,6 @@
 """GRPO from a checker, on any decoder: drawn, checked, and learnt from, by token ids.
 
-    for report in learn_checked(model, tokenizer, asked, is_right, settings, end_id=2): ...
+    for report in learn_checked(model, tokenizer, asked, gives_number, settings, end_id=2): ...
 
 A step draws some answers to each of some questions, and learns from them once, so the ratio of
 new and old policy is 1 where its gradient is taken, and no clip is at work.  Equal answers to a

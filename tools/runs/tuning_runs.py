@@ -12,8 +12,9 @@ name      thin matrices learn from conversations about the model itself, alone o
 plane     all weights or thin matrices of two ranks, at four rates each: what is learnt of tasks
           that were kept back, and what is forgotten of English.
 refusals  all weights learn to refuse some requests, beside plain ones or beside such that only
-          sound alike, and then fifty plain ones: how often requests to refuse are refused, and how
-          often those that sound alike.
+          sound alike, and then fifty plain ones, alone or with some refusals among them: how often
+          requests to refuse are refused, how often those that sound alike, and how often plain
+          ones; and what is forgotten of English.
 short     thin matrices learn to answer in a word, from pairs (DPO) or from the better answers
           alone: how long answers to other questions are, and whether they are right.
 """
@@ -72,10 +73,10 @@ RATES: dict[int, tuple[float, ...]] = {
 }
 """Learning rates by rank, the first ones first; 0 is all weights."""
 
-REFUSED, UNDOING, ASKED = 120, 50, 50
+REFUSED, UNDOING, REMINDING, ASKED = 120, 50, 10, 50
 """Requests that are refused in training, and as many others beside them; plain requests that come
-later; and requests of each kind that a model is judged on."""
-REFUSING_STEPS, UNDOING_STEPS, REFUSING_RATE = 30, 20, 2e-4
+later, and refusals that may come with them; and requests of each kind that a model is judged on."""
+REFUSING_STEPS, UNDOING_STEPS, REFUSING_RATE = 30, 20, 5e-5
 """Of all weights; the first are one reading."""
 KEPT = 60
 """Letters of an answer that are kept, to be counted by hand; of seed 0."""
@@ -259,20 +260,21 @@ def on_plane(seed: int, rank: int, rate: float) -> dict[str, Any]:
 
 
 def refusing(decoder: Transformer, *, keep: bool) -> dict[str, Any]:
-    """Ask a model what it should refuse, and what only sounds alike.
+    """Ask a model what it should refuse, what only sounds alike, and what is plain.
 
     Args:
         decoder: what is judged.
         keep: whether its answers are kept.
     """
     found: dict[str, Any] = {}
-    for name, kind in (("wanted", "refused"), ("unwanted", "alike")):
+    for name, kind in (("wanted", "refused"), ("unwanted", "alike"), ("plain", "plain")):
         asked = make_requests(ASKED, seed=TEST_SEED, kind=kind, held_out=True)
         said = answers(decoder, opened().tokenizer, asked, opened().template)
         found[name] = round(sum(map(refuses, said)) / ASKED, 4)
-        if keep:
+        if keep and kind != "plain":
             found[f"said, {kind}"] = [text[:KEPT] for text in said]
-    return found
+    documents = bits(decoder, held_out(), opened().tokenizer)
+    return found | {"bits": round(statistics.mean(documents), 4)}
 
 
 def refusals(seed: int, beside: str) -> dict[str, Any]:
@@ -283,19 +285,24 @@ def refusals(seed: int, beside: str) -> dict[str, Any]:
         beside: kind of the requests that are answered in training.
     """
     decoder = fresh(0, seed)
-    taught = [
-        *make_requests(REFUSED, seed=seed, kind="refused"),
-        *make_requests(REFUSED, seed=seed, kind=beside),
-    ]
-    undoing = make_requests(UNDOING, seed=seed, kind="plain", held_out=True)
+    taught = make_requests(REFUSED, seed=seed, kind="refused")
+    plain = make_requests(UNDOING, seed=seed, kind="plain", held_out=True)
+    stages = {
+        "taught": [*taught, *make_requests(REFUSED, seed=seed, kind=beside)],
+        "undone": plain,
+        "reminded": [*plain, *taught[:REMINDING]],
+    }
     row: dict[str, Any] = {}
-    for name, requests, steps in (
-        ("taught", taught, REFUSING_STEPS),
-        ("undone", undoing, UNDOING_STEPS),
-    ):
+    at_first: dict[str, torch.Tensor] = {}
+    for name, requests in stages.items():
+        if name == "reminded":  # begins where "undone" began
+            decoder.load_state_dict(at_first)
+        steps = REFUSING_STEPS if name == "taught" else UNDOING_STEPS
         talk = as_ids([request.turns for request in requests])
         losses = learn(decoder, talk, rate=REFUSING_RATE, seed=seed, steps=steps)
         row[name] = {"curve": means(losses)} | refusing(decoder, keep=seed == 0)
+        if name == "taught":
+            at_first = {key: weight.clone() for key, weight in decoder.state_dict().items()}
     return row
 
 
@@ -433,6 +440,7 @@ ABOUT = {
         "refusals": {
             "refused": REFUSED,
             "undoing": UNDOING,
+            "reminding": REMINDING,
             "asked of each": ASKED,
             "steps": [REFUSING_STEPS, UNDOING_STEPS],
             "rate": REFUSING_RATE,

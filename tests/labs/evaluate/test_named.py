@@ -219,7 +219,7 @@ def test_questions_of_each_kind():
     ],
 )
 def test_marks_of_answers(kind, said, is_marked):
-    assert honesty.marked(kind, said, "Rome") == is_marked
+    assert honesty.shows(kind, said, "Rome") == is_marked
 
 
 # --- the command
