@@ -102,7 +102,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def main() -> None:
     """Read the limits, lock down, and serve."""
-    _serve(*lockdown.begin())
+    _serve(*lockdown.claim_pipes())
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ from llmcourse.train.stage import stage_of
 from llmcourse_labs.export import huggingface
 from llmcourse_labs.export.huggingface import DType
 from llmcourse_labs.export.model_card import card_of_others, model_card
-from llmcourse_labs.export.whole_folder import WEIGHTS, refuse_taken, write_folder
 from llmcourse_labs.real import split_experts, to_huggingface
 from llmcourse_labs.real.gguf_writer import write_gguf
 from llmcourse_labs.real.opening import about_model, open_model
 from llmcourse_labs.real.peft_adapter import adapter_files
+from llmcourse_labs.real.whole_folder import WEIGHTS, refuse_taken, write_folder
 from llmcourse_labs.tuning.chat_format import END_OF_TURN
 from llmcourse_labs.tuning.conversations import template_of
 from llmcourse_labs.tuning.lora import adapter_of

@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
 
 def main() -> None:
     """Answer requests until there are no more."""
-    requests, answers = lockdown.begin()
+    requests, answers = lockdown.claim_pipes()
     names: dict[str, Any] = {"__name__": "program"}
     told = ("ok", "None")
     while True:

@@ -80,7 +80,7 @@ def _pipes() -> tuple[BinaryIO, BinaryIO]:
     return requests, answers
 
 
-def begin() -> tuple[BinaryIO, BinaryIO]:
+def claim_pipes() -> tuple[BinaryIO, BinaryIO]:
     """Read the limits from the command line, lock down; return pipes of requests and answers."""
     parser = argparse.ArgumentParser(description="a process of code that nobody trusts")
     for name in ("uid", "cpu_s", "file_bytes", "processes", "memory_bytes"):

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse_labs.tuning.answer_tree import drawn, grown, probabilities, right_probabilities
+    from llmcourse_labs.tuning.answer_tree import (
+        draw_trees,
+        grow_trees,
+        probabilities,
+        right_probabilities,
+    )
     from llmcourse_labs.tuning.arithmetic import (
         CHECKERS,
         Question,

@@ -26,7 +26,7 @@ Tree = dict[Answer, int | float]
 
 
 @torch.no_grad()
-def grown(
+def grow_trees(
     model: Transformer,
     prompts_PT: Int64[Tensor, "P T"],
     split: Callable[[int | float, Float[Tensor, " V"]], dict[int, int | float]],
@@ -71,7 +71,7 @@ def grown(
     return trees
 
 
-def drawn(
+def draw_trees(
     model: Transformer,
     prompts_PT: Int64[Tensor, "P T"],
     number: int,
@@ -96,7 +96,9 @@ def drawn(
         which, counts = tokens.unique(return_counts=True)
         return dict(zip(which.tolist(), counts.tolist(), strict=True))
 
-    trees = grown(model, prompts_PT, split, whole=number, most_tokens=most_tokens, end_id=end_id)
+    trees = grow_trees(
+        model, prompts_PT, split, whole=number, most_tokens=most_tokens, end_id=end_id
+    )
     return [[answer for answer, n in tree.items() for _ in range(int(n))] for tree in trees]
 
 
@@ -130,7 +132,9 @@ def probabilities(
     trees = [
         tree
         for some_PT in prompts_PT.split(AT_ONCE)
-        for tree in grown(model, some_PT, split, whole=1.0, most_tokens=most_tokens, end_id=end_id)
+        for tree in grow_trees(
+            model, some_PT, split, whole=1.0, most_tokens=most_tokens, end_id=end_id
+        )
     ]
     return [{a: p for a, p in tree.items() if a[-1] == end_id and len(a) > 1} for tree in trees]
 

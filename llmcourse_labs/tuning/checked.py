@@ -24,7 +24,7 @@ from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.loss import IGNORE_INDEX, token_losses
 from llmcourse.model import Transformer
 from llmcourse.optim import AdamW, clip_by_global_norm
-from llmcourse_labs.tuning.answer_tree import Answer, drawn
+from llmcourse_labs.tuning.answer_tree import Answer, draw_trees
 from llmcourse_labs.tuning.arithmetic import Checker, Question
 from llmcourse_labs.tuning.fitting import require_finite
 from llmcourse_labs.tuning.policy_gradient import (
@@ -125,7 +125,7 @@ def learn_checked(
     generators = [runtime.generator(settings.seed + n) for n in range(2)]
     for step in range(1, settings.steps + 1):
         picked = torch.randint(len(asked.questions), (settings.prompts,), generator=generators[0])
-        groups = drawn(
+        groups = draw_trees(
             model,
             asked.prompts_PT[picked],
             settings.group_size,

@@ -26,10 +26,10 @@ from llmcourse.base import progress, runtime
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.train.signals import StopRequest, interruptible
-from llmcourse_labs.export.whole_folder import write_folder
 from llmcourse_labs.real.opening import INSTALLED, open_model
 from llmcourse_labs.real.peft_adapter import adapter_files
 from llmcourse_labs.real.template import Template
+from llmcourse_labs.real.whole_folder import write_folder
 from llmcourse_labs.tuning.conversations import Preferred, read_pairs
 from llmcourse_labs.tuning.fitting import FitSettings, PairRows, fit_preferences
 from llmcourse_labs.tuning.lora import adapter_of, add_low_rank

@@ -37,7 +37,7 @@ from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.tuning.answer_tree import (
     Answer,
     Tree,
-    drawn,
+    draw_trees,
     probabilities,
     right_probabilities,
 )
@@ -272,7 +272,7 @@ def own_answers(seed: int) -> list[Question]:
     kept: list[Question] = []
     for _ in range(STEPS):
         picked = torch.randint(ASKED, (PROMPTS,), generator=generators[0])
-        groups = drawn(
+        groups = draw_trees(
             decoder,
             sums.prompts_PT[picked],
             GROUP,

@@ -30,12 +30,12 @@ from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
 from llmcourse.model.huggingface import obstacle
 from llmcourse.train import TrainConfig
 from llmcourse.train import command as train_command
-from llmcourse_labs.export import export, huggingface, whole_folder
+from llmcourse_labs.export import export, huggingface
 from llmcourse_labs.export import folder as export_module
 from llmcourse_labs.export.folder import main
 from llmcourse_labs.export.model_card import _CORPORA
-from llmcourse_labs.export.whole_folder import NAMES
-from llmcourse_labs.real import from_huggingface, load_huggingface
+from llmcourse_labs.real import from_huggingface, load_huggingface, whole_folder
+from llmcourse_labs.real.whole_folder import NAMES
 from llmcourse_labs.tuning.tune_config import TuneConfig
 from tests.train.runs import TINY as PLAIN
 
@@ -687,7 +687,8 @@ except SystemExit as error:
 
 from pathlib import Path
 import torch
-from llmcourse_labs.export import folder as export, whole_folder
+from llmcourse_labs.export import folder as export
+from llmcourse_labs.real import whole_folder
 
 def kill_at(original, number):
     calls = []

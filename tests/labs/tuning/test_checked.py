@@ -19,7 +19,7 @@ from llmcourse_labs.tuning import (
     answer_rows,
     as_asked,
     checked_loss,
-    drawn,
+    draw_trees,
     group_advantages,
     is_held_out,
     learn_checked,
@@ -128,7 +128,7 @@ def test_a_tree_holds_every_answer_with_its_probability():
 def test_draws_come_as_often_as_they_are_likely():
     """Mutants: the likeliest token is taken, a prefix that ended goes on."""
     model, number = a_model(), 4_000
-    groups = drawn(
+    groups = draw_trees(
         model,
         PROMPTS,
         number,

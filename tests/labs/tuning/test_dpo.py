@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from llmcourse.base import progress
-from llmcourse_labs.export import whole_folder
-from llmcourse_labs.real import opening
+from llmcourse_labs.real import opening, whole_folder
 from llmcourse_labs.tuning import fitting, tune
 from llmcourse_labs.tuning.conversations import read_pairs
 from llmcourse_labs.tuning.dpo import own_pair_rows
