@@ -116,7 +116,7 @@ HOSTILE = {
         ),
     ),
     "changes its frames": (
-        "something else",
+        "something else|a test fails",
         "import sys\nsys._getframe(1).f_globals['repr'] = lambda _: 42\nreturn 1",
     ),
 }
