@@ -300,7 +300,9 @@ def refusals(seed: int, beside: str) -> dict[str, Any]:
         steps = REFUSING_STEPS if name == "taught" else UNDOING_STEPS
         talk = as_ids([request.turns for request in requests])
         losses = learn(decoder, talk, rate=REFUSING_RATE, seed=seed, steps=steps)
-        row[name] = {"curve": means(losses)} | refusing(decoder, keep=seed == 0)
+        row[name] = {"curve": means(losses)} | refusing(
+            decoder, keep=seed == 0 and name != "reminded"
+        )
         if name == "taught":
             at_first = {key: weight.clone() for key, weight in decoder.state_dict().items()}
     return row
