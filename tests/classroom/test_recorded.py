@@ -434,7 +434,7 @@ def test_each_way_pays_its_price_for_a_nat(monkeypatch):
     paid = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS}
     assert {way: price for way, price in paid.items() if price} == rl_runs.PRICES
     assert sorted(rl_runs.PRICES.values()) == [0.03, 0.1, 0.3, 1.0]
-    assert len(rl_runs.LENGTH_WAYS) == 9
+    assert len(rl_runs.LENGTH_WAYS) == 10
 
 
 @pytest.mark.usefixtures("soak")
