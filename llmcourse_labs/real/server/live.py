@@ -114,7 +114,9 @@ class LiveEngine:
         try:
             while self._has_taken():
                 if not self._engine.is_idle:
-                    for event in self._engine.step():
+                    events = self._engine.step()
+                    self.counts = self._engine.counts  # before anybody hears of the step
+                    for event in events:
                         self._pass_on(event)
                 self.counts = self._engine.counts
         except BaseException as error:  # who waits must hear of it, whatever it was

@@ -130,12 +130,13 @@ def test_hostile_programs_are_not_solved(place, server, tmp_path, name):
     secret.write_text("42")
     body = body.replace("SECRET", str(secret)).replace("PORT", str(server[0]))
     where = dataclasses.replace(place, limits=LOOP) if name == "sleeps" else place
+    others = psutil.Process().children(recursive=True)  # of earlier tests, such as a browser
     told = fault(TASK, TASK.prompt + textwrap.indent(body, "    "), where)
     assert told, "it counts as solved"
     assert re.search(why, told), told
     assert server[1] == []
     assert secret.read_text() == "42"
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= set(others)
 
 
 @pytest.mark.parametrize("is_private", [True, False])

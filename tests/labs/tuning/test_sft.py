@@ -214,7 +214,7 @@ class TestCommand:
             ("--ranks", ["--start", "BASE", "--ranks", "2"]),
             ("--data FILE.jsonl needs --model", ["--start", "BASE", "--data", "stories"]),
             ("give --model, such as smollm2", ["--start", "BASE", "--stage", "dpo"]),
-            ("Expected", ["--start", "BASE", "--stage", "grpo"]),
+            ("give --model, such as smollm2", ["--start", "BASE", "--stage", "grpo"]),
             ("holds no run", ["--start", "NOTHING"]),
         ],
     )
