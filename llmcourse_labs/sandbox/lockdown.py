@@ -1,6 +1,6 @@
 """How a process of code that nobody trusts begins: pipes, a guard, limits, no way back.
 
-The modules that `sandbox.start` runs call `begin` before they read a line that is not theirs.
+The modules that `sandbox.start` runs call `claim_pipes` before they read a line that is not theirs.
 """
 
 import argparse

@@ -48,10 +48,6 @@ def in_template(questions: Sequence[Question], opened: RealModel) -> Asked:
 
 def tune(arguments: Sequence[str]) -> None:
     """Learn an adapter, write it, and say how it went."""
-    if any(word.partition("=")[0] in ("--start", "--resume") for word in arguments):
-        raise ValueError(
-            "--stage grpo begins with a model of others: give --model, such as smollm2"
-        )
     options = _parser().parse_args(list(arguments))
     to = Path(options.out)
     if to.exists():

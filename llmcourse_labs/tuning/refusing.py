@@ -6,7 +6,7 @@
 
 A model that refuses by the sound of a word refuses what is alike, too, so both are counted.
 Requests to test on, the ones that are held out, have wordings and words that no other request has.
-Plain ones are not tested on: those that are held out, to learn from later, have other wordings.
+Plain ones that are held out, to test on or to learn from later, have other wordings alone.
 
 Source:
     Requests alike as a test of refusals that nobody wants: Röttger et al. 2023,

@@ -6,7 +6,7 @@ Every field of `TuneConfig` that has to do with one process is a flag.  `--stage
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -68,8 +68,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     for name, stage in (("dpo", dpo.tune), ("grpo", grpo.tune)):
         if f"--stage={name}" in words or ("--stage", name) in itertools.pairwise(words):
-            return ended(PROGRAM, partial(stage, words), told=(TrainingDivergedError,))
+            run = partial(_of_others, name, stage, words)
+            return ended(PROGRAM, run, told=(TrainingDivergedError,))
     return status_of(PROGRAM, lambda asked: _tune(words, asked))
+
+
+def _of_others(name: str, stage: Callable[[Sequence[str]], None], words: Sequence[str]) -> None:
+    """Run a stage that begins with a model of others."""
+    if any(word.partition("=")[0] in ("--start", "--resume") for word in words):
+        raise ValueError(
+            f"--stage {name} begins with a model of others: give --model, such as smollm2"
+        )
+    stage(words)
 
 
 def _tune(arguments: list[str], asked: StopRequest) -> int:

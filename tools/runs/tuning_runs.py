@@ -252,8 +252,7 @@ def on_plane(seed: int, rank: int, rate: float) -> dict[str, Any]:
     decoder = fresh(rank, seed)
     learnt = sum(w.numel() for w in decoder.parameters() if w.requires_grad)
     losses = learn(decoder, as_ids([task.turns for task in tasks]), rate=rate, seed=seed)
-    curve = [round(statistics.mean(losses[i : i + EVERY]), 3) for i in range(0, len(losses), EVERY)]
-    row = {"learnt": learnt, "first": round(losses[0], 4), "curve": curve}
+    row = {"learnt": learnt, "first": round(losses[0], 4), "curve": means(losses)}
     if len(losses) < STEPS:
         return row | {"diverged": len(losses) + 1}
     return row | measured(decoder, {task.answer for task in tasks})
@@ -308,7 +307,7 @@ def refusals(seed: int, beside: str) -> dict[str, Any]:
     return row
 
 
-def name(seed: int, beside: bool) -> dict[str, Any]:
+def learn_name(seed: int, beside: bool) -> dict[str, Any]:
     """Teach a model its name, and ask it about itself and others.
 
     Args:
@@ -413,8 +412,8 @@ def parts() -> Runs:
     """Return every run by part and name; each is made for a seed."""
     return {
         "name": {
-            "alone": partial(name, beside=False),
-            "beside others": partial(name, beside=True),
+            "alone": partial(learn_name, beside=False),
+            "beside others": partial(learn_name, beside=True),
         },
         "plane": {
             name_of(rank, rates[i]): partial(on_plane, rank=rank, rate=rates[i])

@@ -113,12 +113,10 @@ class LiveEngine:
         why = "the server is ending"
         try:
             while self._has_taken():
-                if not self._engine.is_idle:
-                    events = self._engine.step()
-                    self.counts = self._engine.counts  # before anybody hears of the step
-                    for event in events:
-                        self._pass_on(event)
-                self.counts = self._engine.counts
+                events = [] if self._engine.is_idle else self._engine.step()
+                self.counts = self._engine.counts  # before anybody hears of the step
+                for event in events:
+                    self._pass_on(event)
         except BaseException as error:  # who waits must hear of it, whatever it was
             traceback.print_exception(error)
             why = f"the engine has failed: {type(error).__name__}"

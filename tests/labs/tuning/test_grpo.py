@@ -1,7 +1,10 @@
 """GRPO on a model of others learns an adapter from a checker.
 
-Mutants: the adapter is written without its matrices, a run that learnt nothing is written.
+Mutants: the adapter is written without its matrices, a run that learnt nothing is written, the
+advantages with the other sign.
 """
+
+from functools import partial
 
 import torch
 
@@ -16,24 +19,26 @@ def words(file, out, *more):  # noqa: F811
     return [*said, "--prompts", "2", "--lora_rank", "2", *more]
 
 
-def test_the_command_leaves_an_adapter_that_a_checker_likes(
-    file,  # noqa: F811
-    tmp_path,
-    capsys,
-    monkeypatch,
-):
-    monkeypatch.setitem(CHECKERS, "form", lambda _question, text: float("" < text < "P"))
-    out = tmp_path / "adapter"
-    more = ["--steps", "10", "--learning_rate", "0.02", "--checker", "form", "--answer_tokens", "1"]
-    assert tune.main(words(file, out, *more)) == 0, capsys.readouterr().err
-    assert f"llmcourse chat --model {out}" in capsys.readouterr().out
-    first, last = opening.open_model(file), opening.open_model(out)
+def test_an_adapter_moves_towards_what_its_checker_likes(file, tmp_path, capsys, monkeypatch):  # noqa: F811
+    """And away from it, if the checker likes the rest: a model this small moves little."""
+    first = opening.open_model(file)
     asked = in_template(make_sums(8, seed=5), first)
-    logits = [made.decoder(asked.prompts_PT)[:, -1].softmax(-1) for made in (first, last)]
-    texts = [first.tokenizer.decode_known([i]) for i in range(logits[0].shape[1])]
+    texts = [first.tokenizer.decode_known([i]) for i in range(len(first.decoder.embedding))]
     liked = torch.tensor(["" < f"{text}…" < "P" for text in texts])
-    was, now = ((p_PV * liked).sum(1).mean().item() for p_PV in logits)
-    assert now > was + 0.002
+
+    def share(opened):
+        return (opened.decoder(asked.prompts_PT)[:, -1].softmax(-1) * liked).sum(1).mean().item()
+
+    found = {}
+    for wanted in (True, False):
+        judge = partial(lambda wanted, _, text: float(("" < text < "P") == wanted), wanted)
+        monkeypatch.setitem(CHECKERS, "form", judge)
+        out = tmp_path / f"adapter_{wanted}"
+        more = ["--steps", "30", "--learning_rate", "0.1", "--answer_tokens", "1"]
+        assert tune.main(words(file, out, *more, "--checker", "form")) == 0, capsys.readouterr().err
+        assert f"llmcourse chat --model {out}" in capsys.readouterr().out
+        found[wanted] = share(opening.open_model(out))
+    assert found[False] + 0.003 < share(first) < found[True] - 0.003, (found, share(first))
     assert tune.main(words(out, tmp_path / "more")) == 2
     assert "is an adapter" in capsys.readouterr().err
 
