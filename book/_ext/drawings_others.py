@@ -184,10 +184,21 @@ def opened(place: int) -> Drawing:
         + rect("on", 68, 26, 87, 9)
         + arrow("hue", 111.5, 39, 111.5, 66)
     )
+    full = "".join(
+        rect("soft", 68 + 18 * k, 72 + 20 * n, 15, 15) for n in range(3) for k in range(6)
+    )
+    right = (1, 4, 5)
+    eight = "".join(
+        path("hue" if k in right else "ink", f"M120,66L{29 + 26 * k},33")
+        + rect("on" if k in right else "off", 18 + 26 * k, 8, 22, 22)
+        + (path("paper", f"M{23 + 26 * k},19l4,5l8,-10") if k in right else "")
+        for k in range(8)
+    )
     inside = (
         (rows + taken, "one of which is taken out"),
         (narrow, "all narrow but the first of each row, which is lit"),
         (users, "and from each row an arrow leads up to somebody of their own"),
         (adapter, "beside them a thin lit column, above them a thin lit row"),
+        (full + eight, "and eight answers that come out of it, three with a tick"),
     )[place]
     return box + inside[0], f"An open box in which numbers lie in rows, {inside[1]}."

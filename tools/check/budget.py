@@ -73,6 +73,8 @@ OF_ITS_OWN = {
     "48_serving": Cost(package=1_200, script=250, tests=1_000, seconds=40),
     # The plane, refusals and DPO of a model of others: nearly all of it comes with commands, in 00.
     "49_tuning": Cost(package=600, script=250, tests=500, seconds=40),
+    # Sums with a checker, trees of answers, votes: what GRPO's command needs of it counts in 00.
+    "50_reasoning": Cost(package=600, script=250, tests=500, seconds=40),
 }
 """What chapters may cost that carry a whole part of the package."""
 

@@ -83,6 +83,7 @@ SYLLABI = {
         Part("The same model in few bits", "47", "47"),
         Part("The same model for many users", "48", "48"),
         Part("The same model, tuned", "49", "49"),
+        Part("The same model, taught by a checker", "50", "50"),
     ],
 }
 
