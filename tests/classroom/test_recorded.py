@@ -24,6 +24,7 @@ from llmcourse_labs.tuning import (
     part_of,
     preference_pairs,
     refuses,
+    right_probabilities,
 )
 from llmcourse_labs.tuning.preference_data import CLOSING, OPENING
 from tools.runs import (
@@ -836,16 +837,12 @@ def test_what_a_checker_teaches_a_real_model_is_recorded_on_sums_that_it_never_s
     ):
         sums = make_sums(number, seed=seed)
         assert {q.prompt for q in sums}.isdisjoint(q.prompt for q in tests)
-    start = found["start"][""]["0"]
-    assert list(start["answers"]) == [q.prompt for q in tests]
-    for question, p in zip(tests, start["p"], strict=True):
-        assert start["answers"][question.prompt].get(question.answer, 0) == pytest.approx(
-            p, abs=6e-3
-        )
-    rows = [start, *(row for seeds in found.get("answers", {}).values() for row in seeds.values())]
+    rows = [found["start"][""]["0"]]
+    rows += [row for seeds in found["answers"].values() for row in seeds.values()]
     for reward, seeds in found["policy"].items():
+        last = reasoning_runs.FOOLED_STEPS if reward == "anywhere" else reasoning_runs.STEPS
         for row in seeds.values():
-            assert list(map(int, row["steps"]))[-1] == reasoning_runs.STEPS, reward
+            assert list(map(int, row["steps"]))[-1] == last, reward
             rows += row["steps"].values()
     for row in rows:
         for k, share in row["pass"].items():
@@ -854,6 +851,31 @@ def test_what_a_checker_teaches_a_real_model_is_recorded_on_sums_that_it_never_s
             assert share == pytest.approx(by_hand, abs=5e-5 + 5e-5 * int(k))
         if votes := row.get("votes"):
             assert votes["all"]["1"] == pytest.approx(row["pass"]["1"], abs=2e-3)
+            first = tests[: reasoning_runs.SPELLED]
+            assert list(row["answers"]) == [q.prompt for q in first]
+            for question, p in zip(first, row["p"], strict=False):
+                said = row["answers"][question.prompt]
+                assert said.get(question.answer, 0) == pytest.approx(p, abs=6e-3)
+
+
+@needs_weights
+def test_the_chance_of_a_product_is_recorded_as_the_model_has_it():
+    """Mutants: the lines before a product left out, a right answer without the end of its line."""
+    (questions, prompts), right = reasoning_runs.products()
+    names = list(recorded_runs("reasoning")["votes"]["products"]["0"]["answers"])
+    assert names == [q.prompt.splitlines()[-1] for q in questions]
+    at = next(i for i, name in enumerate(names) if name == reasoning_runs.ONE)
+    decoder = reasoning_runs.opened().decoder
+    (again,) = right_probabilities(decoder, prompts[at : at + 1], right[at : at + 1])
+    recorded = recorded_runs("reasoning")["votes"]["products"]["0"]["p"]
+    assert again == pytest.approx(recorded[at], abs=2e-3)
+
+
+@needs_weights
+def test_what_one_answer_teaches_about_other_products_is_what_is_recorded(soak):
+    (row,) = recorded_runs("reasoning")["one"]["told"].values()
+    again = reasoning_runs.one(0, "told")
+    assert again["p"] == pytest.approx(row["p"], abs=0.02)
 
 
 def test_answers_of_a_real_model_are_recorded_with_their_questions():

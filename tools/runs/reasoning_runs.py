@@ -10,7 +10,7 @@ one       a few rewards for one product, given to the model as it is shipped; al
 start     fine-tuned for a short while on sums of two digits: where all runs of `policy` and
           `answers` begin, whatever their seed, which is that of questions and draws.
 policy    GRPO with rewards of several checkers: the right one, a coin, the form alone, and one that
-          can be fooled.
+          can be fooled, from a start of its own that names several numbers now and then.
 answers   fine-tuning in its place: on the model's own right answers, as many updates; on the right
           answers to as many questions; and to as many questions as the policy gave answers.
 votes     products of one digit, by the model as it is shipped, four lines before each.
@@ -22,6 +22,7 @@ thinking  the model as it is shipped is asked in its template for the number onl
 """
 
 import random
+import re
 import statistics
 import sys
 from collections.abc import Sequence
@@ -75,8 +76,10 @@ WARM, WARM_STEPS, WARM_BATCH, WARM_RATE = 480, 60, 16, 1e-4
 """Sums of the start, its updates, sums of each, and its rate; all weights learn."""
 ASKED, ASKED_SEED = 800, 1
 """Sums that a policy draws its questions from."""
-STEPS, PROMPTS, GROUP, RATE = 100, 8, 8, 3e-6
+STEPS, PROMPTS, GROUP, RATE = 60, 8, 8, 3e-6
 """Of a policy; all weights learn."""
+FOOLED_STEPS, LISTING = 40, 5
+"""Where a checker can be fooled, and of how many answers of its start one names three numbers."""
 ONE, ONE_STEPS = "8 * 4 = ", 8
 """The product of `one`, and its updates."""
 EVERY = 20
@@ -146,18 +149,27 @@ def fit(
     return losses
 
 
+def listing(question: Question, draws: random.Random) -> Question:
+    """Return a sum whose answer names two wrong numbers, too, in any order."""
+    right = int(question.answer)
+    numbers = [right, *draws.sample([right - 20, right - 10, right + 10, right + 20], 2)]
+    return question._replace(answer=" ".join(map(str, draws.sample(numbers, 3))))
+
+
 @cache
-def warm() -> tuple[dict[str, Tensor], list[float]]:
+def warm(lists: bool = False) -> tuple[dict[str, Tensor], list[float]]:
     """Return the weights at the start, and the losses on the way there."""
-    decoder, sums = open_model(MODEL).decoder, make_sums(WARM, seed=0)
+    decoder, sums, draws = open_model(MODEL).decoder, make_sums(WARM, seed=0), random.Random(0)
+    if lists:
+        sums = [q if i % LISTING else listing(q, draws) for i, q in enumerate(sums)]
     losses = fit(decoder, sums, steps=WARM_STEPS, batch=WARM_BATCH, rate=WARM_RATE)
     return {name: w.detach().clone() for name, w in decoder.state_dict().items()}, losses
 
 
-def fresh() -> Transformer:
+def fresh(*, lists: bool = False) -> Transformer:
     """Return the model at the start."""
     decoder = open_model(MODEL).decoder
-    decoder.load_state_dict(warm()[0])
+    decoder.load_state_dict(warm(lists)[0])
     return decoder.requires_grad_(True)
 
 
@@ -208,7 +220,8 @@ def voted(trees: Sequence[Tree], right: Sequence[Answer]) -> dict[str, Any]:
     def means(kept: Sequence[list[float]]) -> dict[str, float]:
         return {str(n): round(statistics.mean(w[i] for w in kept), 4) for i, n in enumerate(VOTES)}
 
-    found: dict[str, Any] = {"all": means(won), "commonest": sum(commonest)}
+    helped = [sum(w[i] > w[0] for w in won) for i in range(len(VOTES))]
+    found: dict[str, Any] = {"all": means(won), "commonest": sum(commonest), "helped": helped}
     for name, which in (("where it is", True), ("where it is not", False)):
         if kept := [w for w, is_it in zip(won, commonest, strict=True) if is_it == which]:
             found[name] = means(kept)
@@ -290,10 +303,11 @@ def start(_seed: int) -> dict[str, Any]:
 
 def policy(seed: int, reward: str) -> dict[str, Any]:
     """Learn from rewards, and judge on the way."""
-    decoder, checker = fresh(), checker_of(reward, seed)
-    most = LONGER if reward == "anywhere" else MOST_TOKENS
+    fooled = reward == "anywhere"
+    decoder, checker = fresh(lists=fooled), checker_of(reward, seed)
+    most, steps = (LONGER, FOOLED_STEPS) if fooled else (MOST_TOKENS, STEPS)
     settings = CheckedSettings(
-        steps=STEPS,
+        steps=steps,
         prompts=PROMPTS,
         group_size=GROUP,
         answer_tokens=most,
@@ -302,13 +316,19 @@ def policy(seed: int, reward: str) -> dict[str, Any]:
     )
     sums = asked(make_sums(ASKED, seed=ASKED_SEED))
     row: dict[str, Any] = {"steps": {}, "said": {}}
+    if fooled:
+        row |= {"start": measured(decoder), "rewards": [], "several": []}
     since: list[Checked] = []
     for report in learn_checked(
         decoder, opened().tokenizer, sums, checker, settings, end_id=end_id()
     ):
         since.append(report)
-        if report.step % EVERY == 0 or report.step == STEPS:
-            last = report.step == STEPS
+        if fooled:
+            row["rewards"].append(round(report.reward, 3))
+            several = [len(re.findall(r"\d+", text)) > 1 for text in report.texts]
+            row["several"].append(round(statistics.mean(several), 3))
+        if report.step % EVERY == 0 or report.step == steps:
+            last = report.step == steps
             found = whole(decoder) if last else measured(decoder)
             found["reward"] = round(statistics.mean(one.reward for one in since), 4)
             found["equal"] = sum(one.num_equal for one in since)
@@ -456,7 +476,7 @@ ABOUT = {
         "start": {"sums": WARM, "steps": WARM_STEPS, "batch": WARM_BATCH, "rate": WARM_RATE},
         "policy": {
             "sums": ASKED,
-            "steps": STEPS,
+            "steps": [STEPS, FOOLED_STEPS],
             "prompts": PROMPTS,
             "group": GROUP,
             "rate": RATE,
