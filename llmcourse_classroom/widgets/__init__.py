@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from llmcourse_classroom.widgets.model import ConfigExplorer, SamplingBoard
     from llmcourse_classroom.widgets.norm import NormAndGate
     from llmcourse_classroom.widgets.order import OrderBoard
+    from llmcourse_classroom.widgets.pass_at_k import PassAtK
     from llmcourse_classroom.widgets.player import SchedulePlayer
     from llmcourse_classroom.widgets.preferences import PreferenceBoard
     from llmcourse_classroom.widgets.race import OptimizerRace

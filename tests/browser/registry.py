@@ -870,6 +870,7 @@ ENTRIES = [
         make=packing_board,
         first=state(method="pack"),
     ),
+    entry(widgets.PassAtK, state(k=1_024), state(policy="before", k=1)),
     entry(
         widgets.PreferenceBoard,
         state(beta=0.03, training=40, chosen="long", rejected="short"),
