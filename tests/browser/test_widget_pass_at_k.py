@@ -39,6 +39,7 @@ def board(monkeypatch):
     rewards = {
         "right": {"10": run(WORSE), "2": run(RIGHT)},
         "coin": {"0": run(WORSE, last="60")},
+        "anywhere": {"0": run(WORSE) | {"start": {"p": WORSE}}},
         "brevity": {"1": run(BEFORE)},
     }
 
@@ -117,9 +118,10 @@ def test_it_holds_what_is_recorded_with_the_sums_that_were_asked():
     sums = [q.prompt for q in make_sums(reasoning_runs.TESTS, seed=TEST_SEED, held_out=True)]
     assert [*start["answers"]] == sums[: len(start["answers"])]
     assert widget.before == sorted(start["p"])
-    assert [one["name"] for one in widget.policies] == [*found["policy"]]
+    rows = {name: row["0"] for name, row in found["policy"].items() if "start" not in row["0"]}
+    assert [one["name"] for one in widget.policies] == [*rows]
     for one in widget.policies:
-        last = found["policy"][one["name"]]["0"]["steps"]["100"]["p"]
+        last = [*rows[one["name"]]["steps"].values()][-1]["p"]
         shown = zip(widget.before, one["p"], (f"{each} = " for each in widget.sums), strict=True)
         assert sorted(shown) == sorted(zip(start["p"], last, sums, strict=True))
     for k, right in start["pass"].items():
@@ -127,7 +129,7 @@ def test_it_holds_what_is_recorded_with_the_sums_that_were_asked():
 
 
 def test_any_rewards_and_seeds(board):
-    """Mutants: seed 0 is a must; seeds, or steps, in the order of texts; the first step."""
+    """Mutants: seed 0 is a must; seeds, or steps, in the order of texts; another start is shown."""
     widget = board()
     assert [one["name"] for one in widget.policies] == ["right", "coin", "brevity"]
     assert widget.policies[2]["told"] == "after rewards: brevity"
