@@ -1,0 +1,268 @@
+"""Checks of exercises 50: Reasoning: learning from a checker."""
+
+import torch
+
+
+def check_1(t, check_sum, fool):
+    """50.1 A checker that cannot be fooled"""
+    prompt = "27 + 58 = "
+
+    def pays(*texts):
+        return [check_sum(prompt, text) for text in texts]
+
+    t.equal(
+        [*pays("85", "86", "58"), check_sum("8 + 4 = ", "12")],
+        [1.0, 0.0, 0.0, 1.0],
+        "27 + 58 is 85: this text alone gets 1.0",
+        "the right number, and a wrong one",
+    )
+    try:
+        said = pays("", "no idea", "…")
+    except (ValueError, IndexError):
+        said = None
+    t(
+        said is not None,
+        "a text without a number, or without anything, stops your checker. A policy writes all "
+        "kinds of texts, and a long run must not end at one of them",
+        "no text stops it",
+    )
+    t.equal(
+        said,
+        [0.0, 0.0, 0.0],
+        "who says nothing, or no number, has not answered",
+        "an empty text is no answer",
+    )
+    t.equal(
+        pays("185", "850", "3854"),
+        [0.0, 0.0, 0.0],
+        "185 and 850 are other numbers, in which 85 stands",
+        "a longer number is another number",
+    )
+    t.equal(
+        pays("84 85", "85 86", "27 + 58 = 85", "85\n30 + 12 = 42"),
+        [0.0, 0.0, 0.0, 0.0],
+        "several numbers are no answer, even if the first or the last of them is right: a policy "
+        "would soon write all that it can think of",
+        "one number, not several",
+    )
+    t.equal(
+        pays("85…", "85 …"),
+        [0.0, 0.0],
+        "… says that the text was cut: after 85 a third digit might have come",
+        "a text that was cut is no answer",
+    )
+    t.equal(
+        pays(" 85", "85 ", "85\n", "\t85"),
+        [0.0, 0.0, 0.0, 0.0],
+        "a space or a line end is a character more than the number, at either end of the text",
+        "nothing stands around the number",
+    )
+    t.equal(
+        pays("085", "0085"),
+        [0.0, 0.0],
+        "nobody writes 085: zeros in front make a second right text, and a third",
+        "no zeros in front",
+    )
+    t.equal(
+        pays("+85", "-85", "8_5", "85.", "85.0"),
+        [0.0, 0.0, 0.0, 0.0, 0.0],
+        "signs, underscores and points are no digits, though int or float reads some of them",
+        "digits alone",
+    )
+    t.equal(
+        pays("\uff18\uff15", "\u0668\u0665", "8\u0665"),
+        [0.0, 0.0, 0.0],
+        "the digits of other scripts are digits to isdecimal, to int and to \\d, but not the "
+        "digits 0 to 9",
+        "the digits 0 to 9 alone",
+    )
+    t.equal(
+        [check_sum("3 + 1 = 4\n20 + 30 = 50\n27 + 58 = ", text) for text in ("85", "189", "4")],
+        [1.0, 0.0, 0.0],
+        "only the last line of the prompt is asked: the lines before it have their results",
+        "the last line is what is asked",
+    )
+    text = fool()
+    missing = [result for result in range(20, 199) if f"{result}" not in f"{text}"]
+    t.equal(
+        missing[:3],
+        [],
+        "results go from 10 + 10 = 20 to 99 + 99 = 198, and each has to stand in your text; at "
+        "these ones the weaker checker does not pay",
+        "one text for every sum",
+    )
+    t(
+        isinstance(text, str) and len(text) <= 1_000,
+        "your text has more than 1,000 characters, or is no text: leave out what stands between "
+        "two numbers",
+        "and a short one",
+    )
+    t.equal(
+        check_sum(prompt, text),
+        0.0,
+        "your checker is fooled by a text in which every number stands",
+        "your checker pays nothing for it",
+    )
+
+
+def check_2(t, pass_at_k, pass_at, bias):
+    """50.2 One right among k"""
+    near = {"relative": 1e-6, "absolute": 1e-9}
+    t.close(
+        pass_at_k(8, 2, 4),
+        55 / 70,
+        "of 70 ways to pick four of 8 draws, 15 take wrong ones alone: 0.786. The short way, "
+        "1 − (1 − 2/8)^4, says 0.684, too little by 0.10: it puts each draw back",
+        "picked without putting back",
+        **near,
+    )
+    t.close(
+        [pass_at_k(8, 0, 4), pass_at_k(8, 5, 4), pass_at_k(8, 8, 1), pass_at_k(8, 3, 1)],
+        [0.0, 1.0, 1.0, 3 / 8],
+        "where nothing was right it is 0, where fewer than k were wrong it is 1, and pass@1 is the "
+        "share that was right",
+        "none, nearly all, and one draw",
+        **near,
+    )
+    try:
+        many = [pass_at_k(10_000, 2, 5_000), pass_at_k(10_000, 3, 100)]
+    except OverflowError:
+        many = None
+    t(
+        many is not None,
+        "with 10,000 draws a number becomes too large for a float: divide whole numbers, or "
+        "multiply small quotients",
+        "no number is too large",
+    )
+    t.close(
+        many,
+        [1 - 5_000 * 4_999 / (10_000 * 9_999), 1 - 9_900 * 9_899 * 9_898 / (1e4 * 9_999 * 9_998)],
+        "two right among 10,000: both are left out by about a quarter of all picks of a half",
+        "10,000 draws",
+        **near,
+    )
+    t.close(
+        [pass_at_k(10_000, 9_000, 5_000), pass_at_k(10_000, 10_000, 10_000)],
+        [1.0, 1.0],
+        "1,000 wrong draws do not fill a pick of 5,000: 1.0. The product of 1 − k / i has factors "
+        "below 0 then, grows beyond every float, and times 0 becomes NaN",
+        "fewer wrong ones than are picked",
+        **near,
+    )
+    try:
+        beyond = pass_at_k(8, 2, 9)
+    except ValueError:
+        beyond = "refused"
+    t(
+        beyond == "refused",
+        "eight draws cannot be picked nine at a time: raise a ValueError, so that no table says "
+        "1.0 or 0.0 there",
+        "k above n is refused",
+    )
+    t.close(
+        [pass_at(1, [0.5]), pass_at(2, [0.5]), pass_at(3, [0.0]), pass_at(5, [1.0])],
+        [0.5, 0.75, 0.0, 1.0],
+        "1 − (1 − p)^k: of two draws at p = 0.5 a quarter has none right",
+        "one prompt, exactly",
+        **near,
+    )
+    t.close(
+        pass_at(8, [0.0, 0.5]),
+        (1 - 0.5**8) / 2,
+        "each prompt has its own pass@8, 0 and 0.996, with the mean 0.498. The mean p, 0.25, has a "
+        "pass@8 of 0.9, as if a prompt that is never right were helped by the other",
+        "first each prompt, then the mean",
+        **near,
+    )
+    t.close(
+        [bias(3, 1, 0.3), bias(8, 5, 0.0), bias(8, 5, 1.0)],
+        [0.0, 0.0, 0.0],
+        "for k = 1 the short way is the share of right draws, which is right on average; and where "
+        "c is always 0, or always n, nothing is left to chance",
+        "where the short way is right",
+        **near,
+    )
+    t.close(
+        bias(2, 2, 0.5),
+        -0.125,
+        "c is 0, 1 or 2, with probability 1/4, 1/2 and 1/4, and the short way says 0, 3/4 and 1: "
+        "0.625 on average, where 0.75 is right. It is not enough to look at c = n p",
+        "the short way says too little",
+        **near,
+    )
+    t.close(
+        bias(8, 8, 0.1),
+        -0.1344228,
+        "eight draws at p = 0.1: the short way is too low by 0.134 on average",
+        "too little where p is small",
+        **near,
+    )
+
+
+def check_3(t, advantages, kept, silent):
+    """50.3 What a group says"""
+
+    def table(*rows):
+        return torch.tensor(rows, dtype=torch.float64)
+
+    near = {"relative": 1e-6, "absolute": 1e-6}
+    t.close(
+        advantages(table([1, 0, 0, 0])),
+        table([3**0.5] + [-1 / 3**0.5] * 3),
+        "the mean is 0.25 and the deviation over four 0.433, so 0.75 becomes 1.732. Over three it "
+        "is 0.5, which gives 1.5: torch.std does that unless told correction=0",
+        "one right among four",
+        **near,
+    )
+    t.close(
+        advantages(table([1, 0, 0, 0], [1, 1, 1, 0])),
+        table([3**0.5] + [-1 / 3**0.5] * 3, [1 / 3**0.5] * 3 + [-(3**0.5)]),
+        "each row is compared with its own mean and deviation, not with those of the whole table: "
+        "a right answer says more where it is rare",
+        "each group by itself",
+        **near,
+    )
+    t.close(
+        advantages(table([1, 1], [0, 0], [2, 0])),
+        table([0, 0], [0, 0], [1, -1]),
+        "where all rewards are equal, 0 is divided by 0, and one NaN in a gradient is the end of a "
+        "run: equal rewards give advantages of 0",
+        "equal rewards say nothing",
+        **near,
+    )
+    t.close(
+        advantages(table([0.1, 0.1, 0.1], [0.7, 0.7, 0.7])),
+        table([0, 0, 0], [0, 0, 0]),
+        "three rewards of 0.1 are equal, but their mean in floating point is 0.10000000000000002: "
+        "the rounding is divided by a deviation as small, which gives 1 or −1",
+        "a rounding is no difference",
+        **near,
+    )
+    t.equal(
+        kept(table([1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 1, 0])),
+        [1, 3],
+        "a group in which all are right says as little as one in which all are wrong; the places "
+        "are those in the whole table",
+        "groups of both kinds are kept",
+    )
+    t.equal(
+        kept(table([0.5, 0.5, 0.5], [1, -1, 0], [2, 3, 4], [0.1, 0.1, 0.1])),
+        [1, 2],
+        "rewards need not be 0 and 1: three times 0.5 says nothing, and 2, 3, 4 does",
+        "any rewards that differ",
+    )
+    t.close(
+        [silent([0.5], 2), silent([0.5], 8), silent([0.9], 4)],
+        [0.5, 2 / 2**8, 0.9**4 + 0.1**4],
+        "a group is silent if all its answers are right, or if all are wrong: p^G + (1 − p)^G",
+        "all right, or all wrong",
+        **near,
+    )
+    t.close(
+        silent([0.0, 1.0, 0.5], 4),
+        (1 + 1 + 2 / 2**4) / 3,
+        "a prompt that is never answered rightly and one that always is are silent both. Their "
+        "mean p would be 0.5, as if they said most",
+        "prompts are averaged last",
+        **near,
+    )
