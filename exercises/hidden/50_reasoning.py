@@ -99,3 +99,58 @@ def check_3(t, call, rng):
                 if len({*paid}) == 1:
                     right += math.prod(p if r else 1 - p for r in paid) / len(chances)
         t.close(call("silent", chances, group), right, f"{chances}, groups of {group}", **near)
+
+
+def check_4(t, call, rng):
+    """Answers of all numbers, against every order of draws and against exact fractions."""
+    near = {"relative": 1e-6, "absolute": 1e-9}
+
+    def drawn(answers):
+        parts = [rng.randrange(1, 30) for _ in range(answers)]
+        return [fractions.Fraction(part, sum(parts)) for part in parts]
+
+    def by_orders(n, chances):
+        won = fractions.Fraction(0)
+        for votes in itertools.product(range(len(chances)), repeat=n):
+            count = [votes.count(answer) for answer in range(len(chances))]
+            if count[0] == max(count):
+                won += math.prod(chances[v] for v in votes) / count.count(max(count))
+        return won
+
+    def by_series(n, chances):
+        """Add answers one by one: what is left of the draws, and how many tie with the first."""
+        won = fractions.Fraction(0)
+        for c in range(1, n + 1):
+            states = {(n - c, 1): chances[0] ** c * math.comb(n, c)}
+            for p in chances[1:]:
+                new = {}
+                for (left, tied), has in states.items():
+                    for k in range(min(c, left) + 1):
+                        key = left - k, tied + (k == c)
+                        new[key] = new.get(key, 0) + has * math.comb(left, k) * p**k
+                states = new
+            won += sum((has / tied for (left, tied), has in states.items() if not left), 0)
+        return won
+
+    for n, answers in ((2, 2), (3, 3), (4, 4), (5, 3), (6, 2)):
+        chances = drawn(answers)
+        right = by_orders(n, chances)
+        case = f"{n} draws, {[*map(str, chances)]}"
+        t(right == by_series(n, chances), case)
+        t.close(call("wins", n, [*map(float, chances)]), float(right), case, **near)
+    for answers in (1, 2, 3, 4, 5):
+        chances = drawn(answers)
+        right = float(by_series(9, chances))
+        case = f"9 draws, {[*map(str, chances)]}"
+        first, *others = map(float, chances)
+        t.close(call("wins", 9, [first, *others]), right, case, **near)
+        if abs(right - first) > 1e-7 or answers == 1:
+            t.equal(call("helps", first, others), right > first + 1e-9, case)
+    for answers in (2, 3, 5):
+        t.equal(call("helps", 1 / answers, [1 / answers] * (answers - 1)), False, "all alike")
+    found = call("examples")
+    for (first, *others), rises in zip(found, (True, False), strict=True):
+        t(1 <= len(others) <= 5 and abs(first + sum(others) - 1) < 1e-9, f"{found}")
+        change = float(by_series(9, [*map(fractions.Fraction, (first, *others))])) - first
+        fits = first <= 0.3 and change > 1e-9 if rises else first >= 0.4 and change < -1e-9
+        t(fits, f"{found}")

@@ -2,6 +2,8 @@
 
 import torch
 
+from llmcourse_labs.tuning.votes import vote
+
 
 def check_1(t, check_sum, fool):
     """50.1 A checker that cannot be fooled"""
@@ -192,8 +194,8 @@ def check_2(t, pass_at_k, pass_at, bias):
     )
     t.close(
         bias(8, 8, 0.1),
-        -0.1344228,
-        "eight draws at p = 0.1: the short way is too low by 0.134 on average",
+        -0.14716283,
+        "eight draws at p = 0.1: the short way is too low by 0.147 on average",
         "too little where p is small",
         **near,
     )
@@ -266,3 +268,82 @@ def check_3(t, advantages, kept, silent):
         "prompts are averaged last",
         **near,
     )
+
+
+def check_4(t, wins, helps, examples):
+    """50.4 A vote"""
+    near = {"relative": 1e-6, "absolute": 1e-9}
+    t.close(
+        [wins(1, [0.3, 0.5, 0.2]), wins(9, [1.0]), wins(5, [0.0, 0.6, 0.4])],
+        [0.3, 1.0, 0.0],
+        "a vote of one is a draw; an answer that always comes wins, and one that never does loses",
+        "one draw, and no doubt",
+        **near,
+    )
+    t.close(
+        wins(3, [0.6, 0.4]),
+        0.648,
+        "three draws: 0.6^3 = 0.216, and two of three, in three orders, 3 · 0.6^2 · 0.4 = 0.432",
+        "each count in all its orders",
+        **near,
+    )
+    t.close(
+        wins(2, [0.6, 0.4]),
+        0.6,
+        "two draws: 0.36, and a tie with 0.48, of which the lot gives the right answer half. "
+        "Without it you get 0.36, with all of it 0.84",
+        "a tie is half won",
+        **near,
+    )
+    t.close(
+        wins(5, [0.4, 0.2, 0.2, 0.2]),
+        0.50944,
+        "two of five draws may be the most, if no other answer has as many: a vote needs no "
+        "majority",
+        "the most are enough",
+        **near,
+    )
+    t.close(
+        wins(3, [0.4, 0.3, 0.3]),
+        0.4**3 + 3 * 0.4**2 * 0.6 + 6 * 0.4 * 0.3 * 0.3 / 3,
+        "where three answers came once each, the right one wins with 1/3",
+        "a tie of three is won by a third",
+        **near,
+    )
+    t.equal(
+        [helps(0.6, [0.4]), helps(0.4, [0.6]), helps(0.5, [0.5]), helps(1.0, [])],
+        [True, False, False, False],
+        "of two answers the likelier one gains; two that are equally likely gain nothing, and 1.0 "
+        "is not better than 1.0",
+        "two answers",
+    )
+    t.equal(
+        [helps(0.3, [0.14] * 5), helps(0.4, [0.45, 0.15]), helps(0.3, [0.5, 0.2])],
+        [True, True, False],
+        "0.3 beats five answers of 0.14, so a half is not needed. Against 0.45 and 0.15, 0.4 "
+        "becomes 0.417: the rare answer loses to both. Against 0.5 and 0.2, 0.3 becomes 0.219",
+        "a vote needs no half",
+    )
+    found = examples()
+    fine = isinstance(found, list | tuple) and len(found) == 2
+    t(
+        fine and all(2 <= len(p) <= 6 and min(p) >= 0 and abs(sum(p) - 1) < 1e-9 for p in found),
+        "return two lists, each with two to six probabilities that sum to 1",
+        "two lists of probabilities",
+    )
+    if fine:
+        pairs = [(p, torch.tensor(rest, dtype=torch.float64)) for p, *rest in found]
+        (low, _), (high, _) = pairs
+        after = [vote(9, p, rest) for p, rest in pairs]
+        t(
+            low <= 0.3 and after[0] > low + 1e-9,
+            f"first: {low:.3g} becomes {after[0]:.3g} by a vote of 9. It may be 0.3 at most and "
+            "has to rise: the wrong answers have to be many, and each of them rarer",
+            "0.3 or less can win",
+        )
+        t(
+            high >= 0.4 and after[1] < high - 1e-9,
+            f"second: {high:.3g} becomes {after[1]:.3g} by a vote of 9. It has to be 0.4 at least "
+            "and to fall: one wrong answer has to be likelier",
+            "0.4 or more can lose",
+        )
