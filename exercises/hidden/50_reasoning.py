@@ -154,3 +154,52 @@ def check_4(t, call, rng):
         change = float(by_series(9, [*map(fractions.Fraction, (first, *others))])) - first
         fits = first <= 0.3 and change > 1e-9 if rises else first >= 0.4 and change < -1e-9
         t(fits, f"{found}")
+
+
+def check_5(t, call, rng):
+    """Policies of several sizes, answer by answer."""
+    near = {"relative": 1e-6, "absolute": 1e-9}
+
+    def random(*shape):
+        numbers = [rng.gauss(0, 1) for _ in range(math.prod(shape))]
+        return torch.tensor(numbers, dtype=torch.float64).view(shape)
+
+    for _ in range(4):
+        length, tokens, number = rng.randrange(1, 4), rng.randrange(2, 4), rng.randrange(1, 5)
+        cap = rng.choice([0.8, 1.0, 1.3, 2.0, 1e6])
+        theta = random(length, tokens)
+        theta_q = theta + 0.7 * random(length, tokens)
+        p, q = ([row.softmax(0).tolist() for row in x] for x in (theta, theta_q))
+
+        def slope(answer, advantage, p=p, q=q, cap=cap):
+            rows = []
+            for place, token in enumerate(answer):
+                w = min(p[place][token] / q[place][token], cap) * advantage
+                rows.append([w * (x - (i == token)) for i, x in enumerate(p[place])])
+            return torch.tensor(rows, dtype=torch.float64)
+
+        drawn = [[rng.randrange(tokens) for _ in range(length)] for _ in range(number)]
+        paid = [rng.uniform(-2, 2) for _ in range(number)]
+        case = f"{number} answers of {length} tokens, cap {cap}"
+        answers = torch.tensor(drawn)
+        advantages = torch.tensor(paid, dtype=torch.float64)
+        right = sum(slope(a, r) for a, r in zip(drawn, paid, strict=True)) / number
+        t.close(call("gradient", theta, theta_q, answers, advantages, cap), right, case, **near)
+        log_p, log_q = (
+            torch.tensor(
+                [[math.log(x[i][a]) for i, a in enumerate(answer)] for answer in drawn],
+                dtype=torch.float64,
+            )
+            for x in (p, q)
+        )
+        loss = 0.0
+        for pay, row_p, row_q in zip(paid, log_p.tolist(), log_q.tolist(), strict=True):
+            for a, b in zip(row_p, row_q, strict=True):
+                loss -= pay * min(math.exp(a - b), cap) * a / number
+        t.close(call("token_loss", log_p, log_q, advantages, cap), loss, f"loss: {case}", **near)
+        rewards = random(*[tokens] * length)
+        right = 0
+        for answer in itertools.product(range(tokens), repeat=length):
+            chance = math.prod(q[i][a] for i, a in enumerate(answer))
+            right = right + chance * slope(answer, rewards[answer].item())
+        t.close(call("expected", theta, theta_q, rewards, cap), right, f"mean: {case}", **near)

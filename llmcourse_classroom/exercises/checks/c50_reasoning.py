@@ -347,3 +347,109 @@ def check_4(t, wins, helps, examples):
             "and to fall: one wrong answer has to be likelier",
             "0.4 or more can lose",
         )
+
+
+def check_5(t, token_loss, gradient, expected):
+    """50.5 Another program draws"""
+
+    def logs(*rows):
+        return torch.tensor(rows, dtype=torch.float64).log()
+
+    def slopes(log_p, log_q, advantages, cap):
+        leaf = log_p.clone().requires_grad_()
+        loss = token_loss(leaf, log_q, torch.tensor(advantages, dtype=torch.float64), cap)
+        return torch.autograd.grad(loss, leaf)[0]
+
+    near = {"relative": 1e-6, "absolute": 1e-9}
+    p, q = logs([0.5, 0.2]), logs([0.25, 0.4])
+    one = torch.ones(1, dtype=torch.float64)
+    t.close(
+        token_loss(p, p, 2 * one, 1.0),
+        -2 * p.sum(),
+        "where both programs agree all weights are 1, and the loss is −A Σ ln p, here with A = 2",
+        "who draws and who learns agree",
+        **near,
+    )
+    t.close(
+        token_loss(p[:, :1], q[:, :1], one, 2.0),
+        -2 * p[0, 0],
+        "p is 0.5 and q 0.25: the sampler draws this token half as often as the learner would, so "
+        "each draw counts twice, p / q. You may have q / p",
+        "what is drawn too rarely counts more",
+        **near,
+    )
+    t.close(
+        token_loss(p.T, q.T, one.expand(2), 1.5),
+        -(1.5 * p[0, 0] + 0.5 * p[0, 1]) / 2,
+        "two answers of a token each: the cap of 1.5 makes 1.5 of the weight 2 and leaves 0.5 as "
+        "it is. Cut is above, where one draw would speak for many, and not below",
+        "weights are cut above",
+        **near,
+    )
+    t.close(
+        token_loss(p, q, one, 1e9),
+        -(2 * p[0, 0] + 0.5 * p[0, 1]),
+        "an answer of two tokens, with the ratios 2 and 0.5: each token has its own weight. The "
+        "product over the answer is 1 here, and the longer an answer, the wilder it becomes",
+        "each token has its own weight",
+        **near,
+    )
+    t.close(
+        slopes(p, q, [1.0], 1e9),
+        torch.tensor([[-2.0, -0.5]], dtype=torch.float64),
+        "for ln p of a token the gradient is −w A. If the weight has a gradient of its own, "
+        "−w A (1 + ln p) comes out: detach it",
+        "no gradient flows through a weight",
+        **near,
+    )
+    t.close(
+        slopes(torch.cat([p, q]), torch.cat([q, q]), [1.0, -3.0], 1.5),
+        torch.tensor([[-0.75, -0.25], [1.5, 1.5]], dtype=torch.float64),
+        "the loss is the mean over the answers of sums over their tokens, each with the advantage "
+        "of its own answer: two answers, so halves",
+        "mean over answers, sum over tokens",
+        **near,
+    )
+    generator = torch.Generator().manual_seed(5)
+    theta, apart = (torch.randn(2, 3, generator=generator, dtype=torch.float64) for _ in "pq")
+    theta_q = theta + apart / 2
+    drawn = torch.tensor([[0, 2], [1, 1], [0, 0]])
+    paid = torch.tensor([1.0, -0.5, 0.7], dtype=torch.float64)
+    ratio = (theta.log_softmax(1) - theta_q.log_softmax(1)).exp()
+    by_hand = torch.zeros(2, 3, dtype=torch.float64)
+    for answer, advantage in zip(drawn.tolist(), paid.tolist(), strict=True):
+        for place, token in enumerate(answer):
+            weight = advantage * min(ratio[place, token].item(), 1.2) / 3
+            by_hand[place] += weight * theta[place].softmax(0)
+            by_hand[place, token] -= weight
+    t.close(
+        gradient(theta, theta_q, drawn, paid, 1.2),
+        by_hand,
+        "a token with the weight w adds w A / B times p − 1 to the gradient of its own logit, and "
+        "times p to those of the others at its place",
+        "the gradient for the logits",
+        **near,
+    )
+    rewards = torch.randn(3, generator=generator, dtype=torch.float64)
+    chances = theta[0].softmax(0)
+    t.close(
+        expected(theta[:1], theta_q[:1], rewards, 1e9),
+        (-chances * (rewards - chances @ rewards))[None],
+        "one token, and no cap: draws of q with the weight p / q are worth draws of p, so this is "
+        "the gradient of −Σ p · reward. Each answer comes with the probability that q gives it",
+        "with weights the sampler's draws will do",
+        **near,
+    )
+    table = torch.randn(3, 3, generator=generator, dtype=torch.float64)
+    q_both = theta_q[0].softmax(0)[:, None] * theta_q[1].softmax(0)
+    right = torch.zeros(2, 3, dtype=torch.float64)
+    for place in (0, 1):
+        pull = (q_both * table).sum(1 - place) * ratio[place].clamp(max=1.1)
+        right[place] = pull.sum() * theta[place].softmax(0) - pull
+    t.close(
+        expected(theta, theta_q, table, 1.1),
+        right,
+        "two tokens: all nine answers, each with the probability of both its tokens under q",
+        "all answers of two tokens",
+        **near,
+    )
