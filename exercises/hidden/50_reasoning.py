@@ -164,9 +164,8 @@ def check_5(t, call, rng):
         numbers = [rng.gauss(0, 1) for _ in range(math.prod(shape))]
         return torch.tensor(numbers, dtype=torch.float64).view(shape)
 
-    for _ in range(4):
-        length, tokens, number = rng.randrange(1, 4), rng.randrange(2, 4), rng.randrange(1, 5)
-        cap = rng.choice([0.8, 1.0, 1.3, 2.0, 1e6])
+    for length, cap in ((1, 0.8), (2, 1.3), (3, 1e6), (2, rng.uniform(1, 2))):
+        tokens, number = rng.randrange(2, 4), rng.randrange(1, 5)
         theta = random(length, tokens)
         theta_q = theta + 0.7 * random(length, tokens)
         p, q = ([row.softmax(0).tolist() for row in x] for x in (theta, theta_q))
@@ -203,3 +202,53 @@ def check_5(t, call, rng):
             chance = math.prod(q[i][a] for i, a in enumerate(answer))
             right = right + chance * slope(answer, rewards[answer].item())
         t.close(call("expected", theta, theta_q, rewards, cap), right, f"mean: {case}", **near)
+
+
+def check_6(t, call, rng):
+    """Single steps against autograd; whole runs by what all of them have in common."""
+    near = {"relative": 1e-6, "absolute": 1e-9}
+    for _ in range(5):
+        questions, answers, group = rng.randrange(1, 5), rng.randrange(2, 6), rng.randrange(2, 9)
+        numbers = [[rng.gauss(0, 1) for _ in range(answers)] for _ in range(questions)]
+        drawn = [[rng.randrange(answers) for _ in range(group)] for _ in range(questions)]
+        paid = [[float(rng.random() < 0.5) for _ in range(group)] for _ in range(questions)]
+        paid[0] = [rng.choice([0.0, 1.0])] * group
+        rate = rng.uniform(0.1, 2)
+        leaf = torch.tensor(numbers, dtype=torch.float64, requires_grad=True)
+        log_p, total = leaf.log_softmax(1), 0.0
+        for question in range(questions):
+            mean = sum(paid[question]) / group
+            square = sum((r - mean) ** 2 for r in paid[question]) / group
+            for place, r in zip(drawn[question], paid[question], strict=True):
+                if square:
+                    total += (r - mean) / math.sqrt(square) * log_p[question, place] / group
+        slope = torch.autograd.grad(total, leaf)[0] if isinstance(total, torch.Tensor) else 0.0
+        given = leaf.detach(), torch.tensor(drawn), torch.tensor(paid, dtype=torch.float64)
+        right = leaf.detach() + rate * slope
+        t.close(call("step", *given, rate), right, f"{numbers}, {drawn}, {paid}, {rate}", **near)
+    rows = [0.1, 0.3, 0.25, 0.2, 0.15], [0.25, 0.2, 0.2, 0.15, 0.2], [0.4, 0.3, 0.15, 0.1, 0.05]
+    chances = [rng.sample(row, 5) for row in rows]
+    logits = torch.tensor(chances, dtype=torch.float64).log()
+    places = [rng.randrange(5) for _ in chances]
+    begin = sum(row[place] for row, place in zip(chances, places, strict=True)) / 3
+    entropy = -sum(p * math.log(p) for row in chances for p in row) / 3
+    for reward in ("right", "coin"):
+        for steps in (0, 2):
+            curves = call("run", logits, places, reward, steps, 4, 0.5, rng.randrange(100))
+            t.equal([len(curve) for curve in curves], [steps + 1] * 2, f"{steps} steps")
+            t.close([curve[0] for curve in curves], [begin, entropy], "the start", **near)
+    seed = rng.randrange(1000)
+    for reward in ("right", "coin"):
+        runs = [call("run", logits, places, reward, 5, 8, 1.0, s) for s in (seed, seed, seed + 1)]
+        once, again, other = ([*entropies] for _, entropies in runs)
+        t(once == again, f"seed {seed} twice, {reward}")
+        t(once != other, f"seeds {seed} and {seed + 1}, {reward}")
+    for s in range(seed, seed + 2):
+        found, entropies = call("run", logits, places, "right", 80, 8, 2.0, s)
+        t(found[-1] > 0.9 and entropies[-1] < 0.4, f"right, seed {s}")
+    ends = [call("run", logits, places, "coin", 60, 8, 2.0, s) for s in range(seed, seed + 8)]
+    t(sum(found[-1] for found, _ in ends) / 8 < begin + 0.4, "a coin does not know what is right")
+    fell = [entropy - entropies[-1] for _, entropies in ends]
+    t(sum(fell) / 8 > 0.2, "a coin moves the policy")
+    said = call("conclusion")
+    t.equal([*said["right"], *said["coin"]], ["up", "down", "either", "down"], "what all runs say")

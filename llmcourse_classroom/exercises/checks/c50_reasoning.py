@@ -453,3 +453,114 @@ def check_5(t, token_loss, gradient, expected):
         "all answers of two tokens",
         **near,
     )
+
+
+def check_6(t, step, run, conclusion, *, start):
+    """50.6 A coin as the reward"""
+
+    def table(*rows):
+        return torch.tensor(rows, dtype=torch.float64)
+
+    near = {"relative": 1e-6, "absolute": 1e-9}
+    logits = table([0.0, 1.0, 2.0], [1.0, 1.0, 0.0])
+    kept = logits.clone()
+    drawn = torch.tensor([[0, 0, 2, 1], [2, 2, 2, 2]])
+    t.close(
+        step(logits, drawn, torch.ones(2, 4, dtype=torch.float64), 0.5),
+        kept,
+        "rewards that are all equal say nothing, and no logit moves. Without their mean taken off, "
+        "rewards of 1 would push up whatever was drawn",
+        "equal rewards move nothing",
+        **near,
+    )
+    root = 3**0.5
+    t.close(
+        step(logits, drawn, table([0, 0, 1, 0], [0, 0, 0, 0]), 0.5),
+        kept + table([-2 / root, -1 / root, root], [0, 0, 0]) / 8,
+        "the advantages are −0.577, −0.577, 1.732 and −0.577, each of which adds 0.5 / 4 of itself "
+        "at the place of its answer: the first answer was drawn twice, and gets it twice",
+        "a step, draw by draw",
+        **near,
+    )
+    t.close(
+        step(logits, drawn, table([0, 0, 0, 0], [1, 0, 0, 1]), 0.5),
+        kept,
+        "an answer that was drawn four times and was paid in two of them gains and loses as much",
+        "one answer, paid and unpaid",
+        **near,
+    )
+    t.close(
+        logits,
+        kept,
+        "the table that was given has changed: work on a new one",
+        "the given table stays as it is",
+        **near,
+    )
+    first, right = start()
+    found, entropies = run(first.clone(), right, "right", 3, 8, 1.0, 0)
+    t.equal(
+        [len(found), len(entropies)],
+        [4, 4],
+        "three steps have four points: the start, and one after each step",
+        "curves with their start",
+    )
+    t.close(
+        [found[0], entropies[0]],
+        [0.8 / 3, 1.402761],
+        "before the first step p is 0.5, 0.2 and 0.1, 0.267 on average, and the entropy −Σ p ln p "
+        "is 1.403 nats",
+        "where they start",
+        relative=1e-5,
+    )
+    coins = [run(first.clone(), right, "coin", 5, 8, 1.0, 1)[1] for _ in range(2)]
+    others = [run(first.clone(), right, "right", 5, 8, 1.0, seed)[1] for seed in (1, 2)]
+    t(
+        [*coins[0]] == [*coins[1]] and [*others[0]] != [*others[1]],
+        "the same seed has to give the same run, and another seed another one: make a generator of "
+        "the seed, and draw everything from it",
+        "a run hangs on its seed",
+    )
+    ends = [[x[-1] for x in run(first.clone(), right, "right", 60, 8, 2.0, s)] for s in range(3)]
+    t(
+        all(p > 0.9 and entropy < 0.4 for p, entropy in ends),
+        "after 60 steps with the right reward the right answers should have more than 0.9, and "
+        "the entropy should be below 0.4, with any seed",
+        "a checker teaches what it pays for",
+    )
+    far = first.clone()
+    far[1, right[1]] = -40.0
+    end = run(far, right, "right", 60, 8, 2.0, 0)[0][-1]
+    t(
+        0.55 < end < 0.7,
+        "a right answer that is never drawn is never paid for: two of three questions are learnt, "
+        "and the third stays as it is, so the mean ends near 0.66",
+        "what is never drawn is not learnt",
+    )
+    ends = [[x[-1] for x in run(first.clone(), right, "coin", 60, 8, 2.0, s)] for s in range(8)]
+    mean, entropy = (sum(x) / len(x) for x in zip(*ends, strict=True))
+    t(
+        mean < 0.65,
+        "under a coin the right answers gain far too much on average: the coin must not look at "
+        "what an answer says",
+        "a coin does not know what is right",
+    )
+    t(
+        entropy < entropies[0] - 0.3,
+        "under a coin the entropy should fall by more than 0.3 on average. If one throw pays the "
+        "whole group, all its rewards are equal and nothing moves: each answer has its own",
+        "a coin moves the policy all the same",
+    )
+    said = conclusion()
+    t.equal(
+        said["right"],
+        ["up", "down"],
+        "with the right reward the right answers gain and the entropy falls, in every run",
+        "with the right reward",
+    )
+    t.equal(
+        said["coin"],
+        ["either", "down"],
+        "under a coin the entropy falls in every run, but the right answers gain in some and lose "
+        "in others. One run, or two, would have told you something else: look at all 20",
+        "and with a coin",
+    )
