@@ -10,12 +10,14 @@ def check_1(t, check_sum, fool):
     prompt = "27 + 58 = "
 
     def pays(*texts):
-        return [check_sum(prompt, text) for text in texts]
+        said = [check_sum(prompt, text) for text in texts]
+        return [float(pay) if isinstance(pay, bool) else pay for pay in said]
 
     t.equal(
-        [*pays("85", "86", "58"), check_sum("8 + 4 = ", "12")],
-        [1.0, 0.0, 0.0, 1.0],
-        "27 + 58 is 85: this text alone gets 1.0",
+        [check_sum(*asked) for asked in ((prompt, "85"), (prompt, "86"), ("8 + 4 = ", "12"))],
+        [1.0, 0.0, 1.0],
+        "27 + 58 is 85: this text alone gets 1.0, and 86 gets 0.0. Both are numbers, not True and "
+        "False",
         "the right number, and a wrong one",
     )
     try:
@@ -188,7 +190,7 @@ def check_2(t, pass_at_k, pass_at, bias):
         bias(2, 2, 0.5),
         -0.125,
         "c is 0, 1 or 2, with probability 1/4, 1/2 and 1/4, and the short way says 0, 3/4 and 1: "
-        "0.625 on average, where 0.75 is right. It is not enough to look at c = n p",
+        "0.625 on average, which is 0.75 − 0.125: return −0.125. To look at c = n p is not enough",
         "the short way says too little",
         **near,
     )
@@ -212,7 +214,7 @@ def check_3(t, advantages, kept, silent):
         advantages(table([1, 0, 0, 0])),
         table([3**0.5] + [-1 / 3**0.5] * 3),
         "the mean is 0.25 and the deviation over four 0.433, so 0.75 becomes 1.732. Over three it "
-        "is 0.5, which gives 1.5: torch.std does that unless told correction=0",
+        "is 0.5, which gives 1.5: torch.std does that unless told correction=0. Add nothing to it",
         "one right among four",
         **near,
     )
@@ -311,11 +313,17 @@ def check_4(t, wins, helps, examples):
         **near,
     )
     t.equal(
-        [helps(0.6, [0.4]), helps(0.4, [0.6]), helps(0.5, [0.5]), helps(1.0, [])],
-        [True, False, False, False],
-        "of two answers the likelier one gains; two that are equally likely gain nothing, and 1.0 "
-        "is not better than 1.0",
-        "two answers",
+        [helps(0.6, [0.4]), helps(0.4, [0.6])],
+        [True, False],
+        "of two answers the likelier one gains by a vote, and the other loses",
+        "the likelier one of two gains",
+    )
+    t.equal(
+        [helps(0.5, [0.5]), helps(0.2, [0.2] * 4), helps(1.0, [])],
+        [False, False, False],
+        "answers that are equally likely gain nothing by a vote, and 1.0 is not better than 1.0. A "
+        "rounding may say so: ask for more than 1e-9",
+        "equal ones gain nothing",
     )
     t.equal(
         [helps(0.3, [0.14] * 5), helps(0.4, [0.45, 0.15]), helps(0.3, [0.5, 0.2])],
@@ -366,7 +374,8 @@ def check_5(t, token_loss, gradient, expected):
     t.close(
         token_loss(p, p, 2 * one, 1.0),
         -2 * p.sum(),
-        "where both programs agree all weights are 1, and the loss is −A Σ ln p, here with A = 2",
+        "where both programs agree all weights are 1, and the loss is −A Σ ln p: the sum over both "
+        "tokens, with a minus sign, as a loss is made small",
         "who draws and who learns agree",
         **near,
     )
@@ -483,17 +492,17 @@ def check_6(t, step, run, conclusion, *, start):
         **near,
     )
     t.close(
-        step(logits, drawn, table([0, 0, 0, 0], [1, 0, 0, 1]), 0.5),
-        kept,
-        "an answer that was drawn four times and was paid in two of them gains and loses as much",
-        "one answer, paid and unpaid",
-        **near,
-    )
-    t.close(
         logits,
         kept,
         "the table that was given has changed: work on a new one",
         "the given table stays as it is",
+        **near,
+    )
+    t.close(
+        step(logits, drawn, table([0, 0, 0, 0], [1, 0, 0, 1]), 0.5),
+        kept,
+        "an answer that was drawn four times and was paid in two of them gains and loses as much",
+        "one answer, paid and unpaid",
         **near,
     )
     first, right = start()
@@ -524,7 +533,8 @@ def check_6(t, step, run, conclusion, *, start):
     t(
         all(p > 0.9 and entropy < 0.4 for p, entropy in ends),
         "after 60 steps with the right reward the right answers should have more than 0.9, and "
-        "the entropy should be below 0.4, with any seed",
+        "the entropy should be below 0.4, with any seed. If they lose, a sign is turned; if they "
+        "stay behind, the same draws may come in every step",
         "a checker teaches what it pays for",
     )
     far = first.clone()
