@@ -9,10 +9,10 @@ missing.  What says most comes first.
 one       a few rewards for one product, given to the model as it is shipped; all products judged.
 start     fine-tuned for a short while on sums of two digits: where all runs of `policy` and
           `answers` begin, whatever their seed, which is that of questions and draws.
-policy    GRPO with rewards of several checkers: the right one, a coin, the form alone, and one that
-          can be fooled, from a start of its own that names several numbers now and then.
-answers   fine-tuning in its place: on the model's own right answers, as many updates; on the right
-          answers to as many questions; and to as many questions as the policy gave answers.
+policy    GRPO with rewards of several checkers: the right one, a coin, and one that can be fooled,
+          from a start of its own that names several numbers now and then.
+answers   fine-tuning in its place, as many updates: on the model's own right answers, and on the
+          right answers to as many questions.
 votes     products of one digit, by the model as it is shipped, four lines before each.
 scratchpads
           sums of three digits, learnt as they are, from the last digit on, or with what is carried
@@ -97,6 +97,8 @@ ASKS = {
     "steps": "What is {}? Think step by step, then give the number.",
 }
 """How they are asked."""
+COLD = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+"""Temperatures at which the start is judged, too."""
 SPELLED, KEPT = 8, 0.005
 """Sums whose answers are recorded one by one, and what an answer has at least."""
 
@@ -277,9 +279,20 @@ def one(seed: int, reward: str) -> dict[str, Any]:
         ):
             row["rewards"].append(report.reward)
             row["said"].append(report.texts)
-    found = right_probabilities(decoder, prompts, right).tolist()
     tree = trees_of(decoder, only, end)
-    return row | {"p": [round(p, 4) for p in found], "answers": spelled(tree, only)}
+    return row | judged_products(decoder) | {"answers": spelled(tree, only)}
+
+
+def judged_products(decoder: Transformer) -> dict[str, Any]:
+    """Return how likely each right product is, and each first number in its place."""
+    (questions, prompts), right = products()
+    firsts = [q.prompt.splitlines()[-1].split(" *")[0] for q in questions]
+    copies = [tuple(opened().tokenizer.encode(f"{first}\n")) for first in firsts]
+    found = {
+        name: right_probabilities(decoder, prompts, answers).tolist()
+        for name, answers in (("p", right), ("copied", copies))
+    }
+    return {name: [round(p, 4) for p in values] for name, values in found.items()}
 
 
 def tell(decoder: Transformer, prompt_1T: Tensor, right: Answer) -> None:
@@ -294,11 +307,28 @@ def tell(decoder: Transformer, prompt_1T: Tensor, right: Answer) -> None:
         optimizer.zero_grad(set_to_none=True)
 
 
+def colder(trees: Sequence[Tree], temperature: float) -> dict[str, Any]:
+    """Judge answers that are drawn with p to the power of 1 / temperature, as far as it sums to 1.
+
+    That is colder than a temperature of each token, which does not look ahead.
+    """
+    sharp = [{said: p ** (1 / temperature) for said, p in tree.items()} for tree in trees]
+    sharp = [{said: p / sum(tree.values()) for said, p in tree.items()} for tree in sharp]
+    right = [answer(q) for q in tests().questions]
+    p_P = torch.tensor([tree.get(one, 0.0) for tree, one in zip(sharp, right, strict=True)])
+    return {
+        "pass": {str(k): round(pass_at(k, p_P.double()), 4) for k in KS},
+        "entropy": round(statistics.mean(map(entropy, sharp[:WATCHED])), 4),
+    }
+
+
 def start(_seed: int) -> dict[str, Any]:
-    """Judge the start."""
+    """Judge the start, at lower temperatures, too."""
     decoder = fresh()
     losses = [round(loss, 3) for loss in warm()[1][4::5]]
-    return {"losses": losses} | whole(decoder)
+    trees = trees_of(decoder, tests(), end_id())
+    colds = {str(t): colder(trees, t) for t in COLD}
+    return {"losses": losses} | whole(decoder) | {"colder": colds}
 
 
 def policy(seed: int, reward: str) -> dict[str, Any]:
@@ -367,11 +397,10 @@ def told(seed: int, kind: str) -> dict[str, Any]:
         questions = own_answers(seed)
         batch = max(1, len(questions) // STEPS)
     else:
-        questions = make_sums(ASKED, seed=ASKED_SEED)
-        batch = PROMPTS if kind == "as many questions" else PROMPTS * GROUP
+        questions, batch = make_sums(ASKED, seed=ASKED_SEED), PROMPTS
     decoder = fresh()
     losses = fit(decoder, questions, steps=STEPS, batch=batch, rate=2 * RATE)
-    found = {"answers": len(questions), "different": len(set(questions)), "batch": batch}
+    found = {"different": len(set(questions)), "batch": batch}
     return found | {"losses": [round(loss, 3) for loss in losses[9::10]]} | whole(decoder)
 
 
@@ -379,8 +408,8 @@ def votes(_seed: int) -> dict[str, Any]:
     """Let the model as it is shipped answer products, and vote."""
     questions, right = products()
     trees = trees_of(opened().decoder, questions, right[0][-1])
-    p = [round(tree.get(wanted, 0.0), 4) for tree, wanted in zip(trees, right, strict=True)]
-    return {"p": p, "votes": voted(trees, right), "answers": spelled(trees, questions)}
+    found = {"votes": voted(trees, right), "answers": spelled(trees, questions)}
+    return judged_products(opened().decoder) | found
 
 
 def greedy(
@@ -458,12 +487,11 @@ QUEUE: list[tuple[Runs, Sequence[int]]] = [
     (policies("right", "coin"), SEEDS[:2]),
     ({"votes": {"products": votes}}, SEEDS[:1]),
     (controls("own", "as many questions"), SEEDS[:1]),
-    (policies("form", "anywhere"), SEEDS[:1]),
+    (policies("anywhere"), SEEDS[:1]),
     ({"scratchpads": {style: partial(scratchpads, style=style) for style in STYLES}}, SEEDS[:1]),
     ({"thinking": {ask: partial(thinking, ask=ask) for ask in ASKS}}, SEEDS[:1]),
     (policies("right", "coin"), SEEDS[2:]),
-    ({"scratchpads": {style: partial(scratchpads, style=style) for style in STYLES}}, SEEDS[1:2]),
-    (controls("as many answers"), SEEDS[:1]),
+    (controls("own"), SEEDS[1:]),
 ]
 """What is made, in this order, and for which seeds."""
 
