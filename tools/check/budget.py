@@ -74,7 +74,7 @@ OF_ITS_OWN = {
     # The plane, refusals and DPO of a model of others: nearly all of it comes with commands, in 00.
     "49_tuning": Cost(package=600, script=250, tests=500, seconds=40),
     # Sums with a checker, trees of answers, votes: what GRPO's command needs of it counts in 00.
-    "50_reasoning": Cost(package=600, script=250, tests=500, seconds=40),
+    "50_reasoning": Cost(package=600, script=250, tests=500, seconds=60),
 }
 """What chapters may cost that carry a whole part of the package."""
 
