@@ -308,7 +308,7 @@ def tell(decoder: Transformer, prompt_1T: Tensor, right: Answer) -> None:
 
 
 def colder(trees: Sequence[Tree], temperature: float) -> dict[str, Any]:
-    """Judge answers that are drawn with p to the power of 1 / temperature, as far as it sums to 1.
+    """Judge answers that are drawn with p to the power of 1 / temperature, brought to a sum of 1.
 
     That is colder than a temperature of each token, which does not look ahead.
     """
