@@ -825,7 +825,7 @@ def test_a_fine_tune_of_a_real_model_begins_with_the_recorded_loss():
 
 
 def test_what_a_checker_teaches_a_real_model_is_recorded_on_sums_that_it_never_saw():
-    """Of what is recorded by now.  Mutants: tests of training pairs, a mean of other pairs."""
+    """Mutants: tests of training pairs, a mean of other pairs, another seed of the tests."""
     found, file = recorded_runs("reasoning"), reasoning_runs.FOUND
     assert file.stat().st_size < 90_000  # a chapter carries it
     settings = reasoning_runs.ABOUT["settings"]

@@ -245,7 +245,11 @@ def spelled(trees: Sequence[Tree], questions: Asked) -> dict[str, dict[str, floa
 
 def whole(decoder: Transformer) -> dict[str, Any]:
     """Judge a model, votes and all, and keep its answers to the first sums."""
-    trees = trees_of(decoder, tests(), end_id())
+    return judged(decoder, trees_of(decoder, tests(), end_id()))
+
+
+def judged(decoder: Transformer, trees: Sequence[Tree]) -> dict[str, Any]:
+    """Judge a model whose answers are known."""
     found = {"votes": voted(trees, [answer(q) for q in tests().questions])}
     return measured(decoder) | found | {"answers": spelled(trees[:SPELLED], tests())}
 
@@ -310,7 +314,7 @@ def tell(decoder: Transformer, prompt_1T: Tensor, right: Answer) -> None:
 def colder(trees: Sequence[Tree], temperature: float) -> dict[str, Any]:
     """Judge answers that are drawn with p to the power of 1 / temperature, brought to a sum of 1.
 
-    That is colder than a temperature of each token, which does not look ahead.
+    A temperature of each token is another thing: it does not look ahead.
     """
     sharp = [{said: p ** (1 / temperature) for said, p in tree.items()} for tree in trees]
     sharp = [{said: p / sum(tree.values()) for said, p in tree.items()} for tree in sharp]
@@ -328,7 +332,7 @@ def start(_seed: int) -> dict[str, Any]:
     losses = [round(loss, 3) for loss in warm()[1][4::5]]
     trees = trees_of(decoder, tests(), end_id())
     colds = {str(t): colder(trees, t) for t in COLD}
-    return {"losses": losses} | whole(decoder) | {"colder": colds}
+    return {"losses": losses} | judged(decoder, trees) | {"colder": colds}
 
 
 def policy(seed: int, reward: str) -> dict[str, Any]:
